@@ -98,18 +98,19 @@ class Variant:
 
 def entry(data: Mapping[str, Any], name: str) -> Data:
     """Return the entry of ``traffic`` with this name."""
-    found: Data = next(each for each in data["traffic"] if each["name"] == name)
-    return found
+    named: Data = next(traffic for traffic in data["traffic"] if traffic["name"] == name)
+    return named
 
 
 def set_values(data: Any, path: str, value: Any) -> None:
-    """Set a value by path, in which ``*`` matches all parts; parts that are not there have none.
+    """Set a value by path, in which ``*`` matches all parts.
 
-    Elements of a list are found by their ``name``. Settings are added to those that are there.
+    Nothing is set if a part before the last one is missing. Elements of a list are found
+    by their ``name``. Settings are added to those that are there.
     """
     head, _, rest = path.partition(".")
     if isinstance(data, list):
-        data = {str(each.get("name")): each for each in data}
+        data = {str(element.get("name")): element for element in data}
     if rest:
         for name, part in data.items():
             if head in {name, "*"}:
@@ -188,7 +189,7 @@ HALVED: Final = Variant("half of the channels uncoded", paths=MIXED_PATHS, chang
 SAMPLED: Final = Variant(
     "sampled each second", change=lambda data: data.update(sample_interval="1 s")
 )
-_BY_NAME: Final = {each.name: each for each in (BASE, HALVED, SAMPLED, *VARIANTS)}
+_BY_NAME: Final = {variant.name: variant for variant in (BASE, HALVED, SAMPLED, *VARIANTS)}
 
 # In real time: besides its duration the lab, its gateways and the programs start, and the last
 # packets arrive. A lab with a hundred channels takes a quarter of a processor, but in bursts that
@@ -258,7 +259,9 @@ class Cell(RealCell):
             set_values(data, path, value)
         variant.change(data)
         if self.channels == 0:
-            data["traffic"] = [each for each in data["traffic"] if each["name"] != BACKGROUND]
+            data["traffic"] = [
+                traffic for traffic in data["traffic"] if traffic["name"] != BACKGROUND
+            ]
         return Scenario.from_dict(data)
 
     def figures(self, outcome: Outcome) -> Mapping[str, float | None]:
@@ -308,9 +311,9 @@ def main_cells(loads: Loads = LOADS) -> tuple[Cell, ...]:
 
 
 def variant_cells(variant: Variant, loads: Loads) -> list[Cell]:
-    """Return the cells of a variant; uncoded ones are beside coded ones unless as described."""
+    """Return the cells of a variant; one that changes the tunnel alone has no uncoded cells."""
     coded = tuple(path for path in variant.paths if path in CODED)
-    found = list(cells(loads.sweep, coded))
+    of_variant = list(cells(loads.sweep, coded))
     if not variant.of_code:
-        found += cells(sorted({*loads.variants, *(loads.sweep if coded else ())}), UNCODED)
-    return found
+        of_variant += cells(sorted({*loads.variants, *(loads.sweep if coded else ())}), UNCODED)
+    return of_variant

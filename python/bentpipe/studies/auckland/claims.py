@@ -132,29 +132,34 @@ class Decision:
     @property
     def deciding(self) -> tuple[Effect, ...]:
         """The effects that decide."""
-        return tuple(each for each in self.effects if each.decides)
+        return tuple(effect for effect in self.effects if effect.decides)
 
     @property
     def verdict(self) -> Verdict:
         """The verdict: one effect that breaks the bound is enough for a claim not to hold."""
-        found = {self.rule.verdict(each.values) for each in self.deciding}
+        verdicts = {self.rule.verdict(effect.values) for effect in self.deciding}
         order = (Verdict.DOES_NOT_HOLD, Verdict.NOT_DECIDED, Verdict.HOLDS)
-        return next((each for each in order if each in found), Verdict.NOT_DECIDED)
+        return next((verdict for verdict in order if verdict in verdicts), Verdict.NOT_DECIDED)
 
     @property
     def decisive(self) -> Effect:
         """The effect that is farthest on the wrong side of the bound; without one, no effect."""
         sign = 1 if self.rule.bound == "below" else -1
         none = Effect("no such cells", Samples(), ())
-        return max(self.deciding, key=lambda each: sign * (each.values.mean or 0.0), default=none)
+        return max(
+            self.deciding, key=lambda effect: sign * (effect.values.mean or 0.0), default=none
+        )
 
     def by_path(self) -> dict[LinkPath, Decision]:
         """Return the decisions as if one path alone decided, of effects that are of one path."""
-        found: dict[LinkPath, tuple[Effect, ...]] = {}
-        for each in self.effects:
-            if each.path is not None:
-                found[each.path] = (*found.get(each.path, ()), replace(each, decides=True))
-        return {path: Decision(self.rule, effects) for path, effects in found.items()}
+        by_path: dict[LinkPath, tuple[Effect, ...]] = {}
+        for effect in self.effects:
+            if effect.path is not None:
+                by_path[effect.path] = (
+                    *by_path.get(effect.path, ()),
+                    replace(effect, decides=True),
+                )
+        return {path: Decision(self.rule, effects) for path, effects in by_path.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return verdict, deciding effect and seeds as plain data."""
@@ -168,7 +173,7 @@ class Decision:
 
     def with_paths(self, **more: Any) -> dict[str, Any]:
         """Return the same with more, and what each path alone decides."""
-        paths = {path.value: each.to_json() for path, each in self.by_path().items()}
+        paths = {path.value: decision.to_json() for path, decision in self.by_path().items()}
         return {**self.to_json(), **more, "paths": paths}
 
 
@@ -193,19 +198,19 @@ class Context:
 
     def coded(self, among: Sequence[int] | None = None) -> Channels:
         """Return the numbers of channels, or those among some, at which there are coded cells."""
-        found = {cell.channels for cell in self.measured if cell.path in CODED}
-        return tuple(n for n in (self.channels() if among is None else among) if n in found)
+        coded = {cell.channels for cell in self.measured if cell.path in CODED}
+        return tuple(n for n in (self.channels() if among is None else among) if n in coded)
 
     def paths(self, name: str, after: LinkPath | None = None) -> list[LinkPath]:
-        """Return the curves that effects.csv calls so; "same" and "immediate" depend on another."""
+        """Return the curves that effects.csv names; "same" and "immediate" refer to ``after``."""
         if after is not None and name == "same":
             return [after]
         if after is not None and name == "immediate":
             return [IMMEDIATE[TITRATED.index(after)]]
         if name not in {"coded", "titrated"}:
-            return [LinkPath(each) for each in name.split(";") if each]
-        found = {cell.path for cell in self.measured}
-        return [path for path in (CODED if name == "coded" else TITRATED) if path in found]
+            return [LinkPath(path) for path in name.split(";") if path]
+        paths = {cell.path for cell in self.measured}
+        return [path for path in (CODED if name == "coded" else TITRATED) if path in paths]
 
     def busy_percent(self, queue_kb: int, channels: int) -> float:
         """Return how busy the channels alone keep the plain link with this queue."""
@@ -231,10 +236,10 @@ class Context:
         if not cells or any(cell not in self.measured for cell in cells):
             return {}
         runs = [self.measured[cell].by_seed(figure) for cell in cells]
-        seeds = [seed for seed in runs[0] if all(seed in each for each in runs)]
+        seeds = [seed for seed in runs[0] if all(seed in by_seed for by_seed in runs)]
         if not seeds:
             return {}
-        values = [[each[seed] for seed in seeds] for each in runs]
+        values = [[by_seed[seed] for seed in seeds] for by_seed in runs]
         return dict(zip(seeds, area(channels, values), strict=True))
 
 
@@ -277,7 +282,7 @@ class Test:
     def decide(self, context: Context, channels: Channels | None = None) -> Decision:
         """Return the decision over the numbers of channels that count, or over these."""
         chosen = _CHANNELS[self.channels](context) if channels is None else channels
-        effects = (each for line in self.lines for each in self._effects(line, context, chosen))
+        effects = (effect for line in self.lines for effect in self._effects(line, context, chosen))
         return Decision(self.rule, tuple(effects))
 
     def _effects(
@@ -285,7 +290,7 @@ class Test:
     ) -> Iterator[Effect]:
         before_kb, after_kb = int(line["before_queue_kB"]), int(line["after_queue_kB"])
         change = _CHANGES[line["change"]]
-        # At each number of channels alone none may be made up for by others.
+        # An effect at each number of channels: a gain at one must not hide a loss at another.
         parts = [(n,) for n in channels] if self.channels == _EACH else [channels]
         for after in context.paths(line["after"]):
             befores: list[LinkPath | None] = [*context.paths(line["before"], after)]
@@ -352,14 +357,14 @@ class Decided:
             "claim": claim.text,
             **decision.to_json(),
             **decision.rule.to_json(),
-            "effects": [each.to_json(decision.rule) for each in decision.effects],
+            "effects": [effect.to_json(decision.rule) for effect in decision.effects],
             "by_channels": [
-                {"channels": number, **each.with_paths()}
-                for number, each in self.by_channels.items()
+                {"channels": number, **alone.with_paths()}
+                for number, alone in self.by_channels.items()
             ],
             "variants": [
-                {"variant": name, **each.with_paths(channels=list(each.decisive.channels))}
-                for name, each in self.variants.items()
+                {"variant": name, **varied.with_paths(channels=list(varied.decisive.channels))}
+                for name, varied in self.variants.items()
             ],
         }
 
@@ -379,15 +384,15 @@ def decide(
     coded_variants: Mapping[str, Context],
 ) -> tuple[Decided, ...]:
     """Decide the claims, each also with variants; those about coding with ``coded_variants``."""
-    found = []
+    decided = []
     for claim in claims:
         test = TESTS[claim.text]
         channels = context.coded() if test.is_about_coding else context.channels()
-        by_channels = {each: test.decide(context, (each,)) for each in channels}
+        by_channels = {number: test.decide(context, (number,)) for number in channels}
         contexts = coded_variants if test.is_about_coding else variants
-        of_variants = {name: test.decide(each) for name, each in contexts.items()}
-        found.append(Decided(claim, test.decide(context), by_channels, of_variants))
-    return tuple(found)
+        of_variants = {name: test.decide(varied) for name, varied in contexts.items()}
+        decided.append(Decided(claim, test.decide(context), by_channels, of_variants))
+    return tuple(decided)
 
 
 # The main cells have this redundancy, too; its variant has the same runs.
@@ -410,15 +415,15 @@ def contexts(
     Both are by variant, those about coding with one redundancy. The first variant is the
     configuration as described, with as many runs as a variant has.
     """
-    base = {cell: each.first(few) for cell, each in described.measured.items()}
+    base = {cell: measurement.first(few) for cell, measurement in described.measured.items()}
     uncoded: dict[str, Measured] = {BASE.name: base}
     coded: dict[str, Measured] = {BASE.name: base}
     for variant in variants:
-        own = measured.get(variant.name, {})
-        if own and not variant.of_code:
-            uncoded[variant.name] = own
-        if own and set(variant.paths) & set(CODED):
-            coded[variant.name] = {**base, **own} if variant.of_code else own
+        of_variant = measured.get(variant.name, {})
+        if of_variant and not variant.of_code:
+            uncoded[variant.name] = of_variant
+        if of_variant and set(variant.paths) & set(CODED):
+            coded[variant.name] = {**base, **of_variant} if variant.of_code else of_variant
     if len(coded) > 1:
         moved = {
             replace(c, path=_INSTEAD[c.path]): m for c, m in base.items() if c.path in _INSTEAD
@@ -428,12 +433,14 @@ def contexts(
     def chosen(
         every: Mapping[str, Measured], channels: Sequence[int], paths: Sequence[LinkPath]
     ) -> dict[str, Context]:
-        found = {}
-        for name, own in every.items() if len(every) > 1 else ():
-            some = {c: m for c, m in own.items() if c.channels in channels and c.path in paths}
+        by_variant = {}
+        for name, of_variant in every.items() if len(every) > 1 else ():
+            some = {
+                c: m for c, m in of_variant.items() if c.channels in channels and c.path in paths
+            }
             if some:
-                found[name] = replace(described, measured=some)
-        return found
+                by_variant[name] = replace(described, measured=some)
+        return by_variant
 
     all_coded = chosen(coded, loads.sweep, (*UNCODED, *ONE_CODED))
     return chosen(uncoded, loads.variants, UNCODED), all_coded

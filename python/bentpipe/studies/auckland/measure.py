@@ -31,23 +31,23 @@ def measure(work: Work, every: Sequence[Cell], runs: int, variant: Variant = BAS
     # The outcomes of all cells at once would take gigabytes.
     for channels in dict.fromkeys(cell.channels for cell in every):
         group = [cell for cell in every if cell.channels == channels]
-        found = work.measure((replace(each, variant=variant.name) for each in group), runs)
-        measured |= zip(group, found.values(), strict=True)
+        measurements = work.measure((replace(cell, variant=variant.name) for cell in group), runs)
+        measured |= zip(group, measurements.values(), strict=True)
     return measured
 
 
 def shares(measured: Measured) -> list[dict[str, Any]]:
     """Return the labels of each cell, its halves, and their changes from those of plain."""
-    found = []
-    for queue_kb, (cell, own) in product(QUEUES_KB, measured.items()):
+    rows = []
+    for queue_kb, (cell, measurement) in product(QUEUES_KB, measured.items()):
         if cell.queue_kb == queue_kb:
             plain = measured[replace(cell, path=LinkPath.PLAIN)]
-            values = {half: own[half] for half in (CODED_HALF, UNCODED_HALF)}
+            values = {half: measurement[half] for half in (CODED_HALF, UNCODED_HALF)}
             for half in tuple(values):
                 change = half.replace("mbps", "change_percent")
-                values[change] = gain_percent(plain.by_seed(half), own.by_seed(half))
-            found.append({**cell.labels, **values})
-    return found
+                values[change] = gain_percent(plain.by_seed(half), measurement.by_seed(half))
+            rows.append({**cell.labels, **values})
+    return rows
 
 
 def area(channels: Sequence[int], values: Sequence[Sequence[float]]) -> list[float]:
@@ -59,17 +59,17 @@ def area(channels: Sequence[int], values: Sequence[Sequence[float]]) -> list[flo
     if len(channels) == 1:
         return list(values[0])
     areas = np.asarray(np.trapezoid(values, channels, axis=0))
-    return [float(each) for each in areas / (channels[-1] - channels[0])]
+    return [float(mean) for mean in areas / (channels[-1] - channels[0])]
 
 
 def gain_percent(before: Curve, after: Curve) -> Samples:
     """Return the change in percent of the mean before, by pairs of equal seeds, as `ratio`."""
-    return Samples.of((100 * (each - 1) for each in ratio(before, after).values), exact=False)
+    return Samples.of((100 * (times - 1) for times in ratio(before, after).values), exact=False)
 
 
 def share_percent(largest: Curve, after: Curve) -> Samples:
     """Return values in percent of the largest ones."""
-    return Samples.of((100 * each / largest[seed] for seed, each in after.items()), exact=False)
+    return Samples.of((100 * value / largest[seed] for seed, value in after.items()), exact=False)
 
 
 def ratio(before: Curve, after: Curve) -> Samples:

@@ -119,10 +119,10 @@ def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
 def _tunnel(outcome: Outcome) -> dict[str, float]:
     """Return the losses and the repair of the forward direction; nothing without a tunnel."""
     functions = outcome.result(started=utc_now()).functions
-    found = {each["function"]: each for each in functions}
-    if _HUB not in found:
+    by_name = {row["function"]: row for row in functions}
+    if _HUB not in by_name:
         return {}
-    hub, terminal = found[_HUB], found[_TERMINAL]
+    hub, terminal = by_name[_HUB], by_name[_TERMINAL]
     wait_ns = terminal["order_wait_mean_ns"]
     values = {
         LOSS_BEFORE: terminal["loss_before_percent"],
@@ -157,11 +157,11 @@ def halves(outcome: Outcome) -> dict[str, float]:
     plan = outcome.job.plan.data
     delivered = outcome.column("flows", "delivered_bytes")
     stop_ns = plan["stop_ns"]
-    found = {}
+    goodputs = {}
     for figure, entry_name in ((CODED_HALF, BACKGROUND), (UNCODED_HALF, OTHERS)):
         is_half = [flow["name"].startswith(entry_name) for flow in plan["flows"]]
-        found[figure] = float(delivered[is_half].sum()) * 8 * NS_PER_S / stop_ns / 1e6
-    return found
+        goodputs[figure] = float(delivered[is_half].sum()) * 8 * NS_PER_S / stop_ns / 1e6
+    return goodputs
 
 
 def real_figures(result: Result) -> dict[str, float | None]:

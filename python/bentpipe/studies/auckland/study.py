@@ -48,35 +48,38 @@ class AucklandOutcome(StudyOutcome):
             "channels_that_saturate": context.saturated,
             "channels_at_very_low_load": context.very_low,
         }
-        return {name: {each: of(each) for each in cells.QUEUES_KB} for name, of in named.items()}
+        return {
+            name: {queue_kb: of(queue_kb) for queue_kb in cells.QUEUES_KB}
+            for name, of in named.items()
+        }
 
     def extras(self) -> dict[str, Any]:
         """Return the claims with their verdicts, and the loads that they name."""
         return {
-            "claims": [each.to_json() for each in self.decided],
-            "half_uncoded": [values_to_json(each) for each in self.mixed],
+            "claims": [decided_claim.to_json() for decided_claim in self.decided],
+            "half_uncoded": [values_to_json(row) for row in self.mixed],
             "largest_goodput_mbps": self.context_of_claims.payload_rate_mbps,
             **{
-                name: {str(queue_kb): list(numbers) for queue_kb, numbers in found.items()}
-                for name, found in self.channels_by_queue().items()
+                name: {str(queue_kb): list(numbers) for queue_kb, numbers in by_queue.items()}
+                for name, by_queue in self.channels_by_queue().items()
             },
         }
 
     def headline(self) -> list[str]:
         """Return each claim with its verdict."""
-        return [views.claim_text(each) for each in self.decided]
+        return [views.claim_text(decided_claim) for decided_claim in self.decided]
 
     def terminal(self) -> Iterator[View | str]:
         """Yield goodputs over channels and, below them, the claims."""
         for number in views.PUBLISHED:
             yield views.curves_view(self.measured, number)
             yield ""
-        for each in self.decided:
-            yield views.claim_text(each)
-            at = views.verdicts_text(each.by_channels, "at")
+        for decided_claim in self.decided:
+            yield views.claim_text(decided_claim)
+            at = views.verdicts_text(decided_claim.by_channels, "at")
             yield f"  By the number of channels: {at}."
-            if each.variants:
-                yield f"  With few runs: {views.verdicts_text(each.variants, 'with')}."
+            if decided_claim.variants:
+                yield f"  With few runs: {views.verdicts_text(decided_claim.variants, 'with')}."
 
     def context(self) -> dict[str, Any]:
         """Return figures and tables of the report."""
@@ -86,12 +89,14 @@ class AucklandOutcome(StudyOutcome):
             title += "where along the load each claim holds."
             tests = claims.TESTS
             chosen = [d for d in self.decided if tests[d.claim.text].is_about_coding is is_coding]
-            found: list[Mapping[Any, claims.Decision]] = [each.by_channels for each in chosen]
-            by_channels.append(views.decisions_view(title, "channels", chosen, found))
+            decisions: list[Mapping[Any, claims.Decision]] = [
+                decided_claim.by_channels for decided_claim in chosen
+            ]
+            by_channels.append(views.decisions_view(title, "channels", chosen, decisions))
             title = f"Verdict and the effect that decides it, claims about {about}."
-            found = [each.variants for each in chosen]
-            by_variant.append(views.decisions_view(title, "instead", chosen, found))
-        mixed = [each | {"runs": len(each[runs.CODED_HALF].values)} for each in self.mixed]
+            decisions = [decided_claim.variants for decided_claim in chosen]
+            by_variant.append(views.decisions_view(title, "instead", chosen, decisions))
+        mixed = [row | {"runs": len(row[runs.CODED_HALF].values)} for row in self.mixed]
         return {
             **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
@@ -125,22 +130,24 @@ def run(
     varied = [(variant, cells.variant_cells(variant, loads)) for variant in variants]
     halved = cells.cells((loads.mixed,) if loads.mixed else (), cells.MIXED_PATHS)
     halved_runs = min(work.runs, cells.MAX_MIXED_RUNS)
-    traced = cells.cells([each for each in loads.variants if each], cells.UNCODED)
+    traced = cells.cells([number for number in loads.variants if number], cells.UNCODED)
     work.total = len(traced) + len(main) * work.runs + len(halved) * halved_runs
-    work.total += sum(len(own) for _, own in varied) * few
+    work.total += sum(len(of_variant) for _, of_variant in varied) * few
     by_cell = measure.measure(work, main, work.runs)
-    measured = {v.name: measure.measure(work, own, few, v) for v, own in varied}
+    measured = {v.name: measure.measure(work, of_variant, few, v) for v, of_variant in varied}
     mixed = measure.measure(work, halved, halved_runs, cells.HALVED)
     # One run of each, whose queue is sampled each second.
     sampled = {cell: replace(cell, variant=cells.SAMPLED.name) for cell in traced}
-    traces = work.run({cell: each.jobs(work.seeds(1)) for cell, each in sampled.items()})
+    traces = work.run(
+        {cell: sampled_cell.jobs(work.seeds(1)) for cell, sampled_cell in sampled.items()}
+    )
     # Every run is over: the source's claims may be read.
     published = claims.read_claims()
     largest_mbps = runs.payload_rate_mbps(Plan.resolve(main[0].scenario()).data)
     context = claims.Context(by_cell, largest_mbps)
     return work.outcome(
         AucklandOutcome,
-        {CELLS: Comparison(tuple(_row(*each) for each in by_cell.items()))},
+        {CELLS: Comparison(tuple(_row(*pair) for pair in by_cell.items()))},
         {
             "runs_of_a_cell": work.runs,
             "runs_of_a_cell_in_a_variant": few,
@@ -166,8 +173,8 @@ def run_real_time(work: RealWork) -> RealOutcome:
     Both engines have the same plan and seed; the transfer is in the middle half of a cell.
     """
     table = [replace(cell, seconds=work.seconds) for cell in cells_named(work.chosen)]
-    found = work.compare(dict(zip(table, table, strict=True)))
-    rows = (_real_row(*each) for each in product(runs.UNITS, found.items()))
+    measurements = work.compare(dict(zip(table, table, strict=True)))
+    rows = (_real_row(*pair) for pair in product(runs.UNITS, measurements.items()))
     seconds = int(work.seconds) if work.seconds.is_integer() else work.seconds
     return work.outcome(
         RealOutcome,
@@ -186,10 +193,12 @@ def cells_named(chosen: str | None) -> tuple[cells.Cell, ...]:
 
 
 def _values(of: Sequence[cells.Cell]) -> dict[str, str]:
-    """Return what differs in the inputs of cells."""
+    """Return the numbers of channels and the queues of cells, as texts for inputs.csv."""
     return {
-        "channels": ", ".join(map(str, sorted({each.channels for each in of}))),
-        "queues": ", ".join(f"{each:,} kB" for each in sorted({each.queue_kb for each in of})),
+        "channels": ", ".join(map(str, sorted({cell.channels for cell in of}))),
+        "queues": ", ".join(
+            f"{queue_kb:,} kB" for queue_kb in sorted({cell.queue_kb for cell in of})
+        ),
     }
 
 
@@ -206,19 +215,19 @@ def _listed_row(cell: cells.Cell, simulated: Samples) -> Row:
     )
 
 
-def _row(cell: cells.Cell, found: Measurement) -> Row:
+def _row(cell: cells.Cell, measurement: Measurement) -> Row:
     """Return a cell with all its figures."""
-    row = _listed_row(cell, found[runs.TOTAL])
-    return replace(row, more={name: found[name] for name in views.FIGURES})
+    row = _listed_row(cell, measurement[runs.TOTAL])
+    return replace(row, more={name: measurement[name] for name in views.FIGURES})
 
 
-def _real_row(figure: str, cell_and_found: tuple[cells.Cell, RealMeasurement]) -> Row:
+def _real_row(figure: str, measured_cell: tuple[cells.Cell, RealMeasurement]) -> Row:
     """Return a figure of a cell in both engines."""
-    cell, found = cell_and_found
+    cell, measurement = measured_cell
     row = replace(
-        _listed_row(cell, found.simulated[figure]),
+        _listed_row(cell, measurement.simulated[figure]),
         labels={"figure": figure, **cell.labels},
         title=f"{figure}, {cell.title}",
         unit=runs.UNITS[figure],
     )
-    return found.row(row, figure)
+    return measurement.row(row, figure)

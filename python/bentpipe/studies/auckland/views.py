@@ -40,7 +40,7 @@ PUBLISHED: Final = {
     4: (LARGE_KB, runs.TRANSFER_GOODPUT, "goodput of the transfer"),
 }
 _DIGITS: Final[Mapping[Unit, int]] = {"%": 1, "Mbit/s": 2, "times": 2}
-# More of a claim are one of each path.
+# Of more effects of a claim, only the decisive one of each path is shown.
 _MANY_EFFECTS: Final = 8
 
 
@@ -51,26 +51,30 @@ def curves_view(measured: Measured, figure: int) -> View:
     columns = [
         Column("channels", "channels"),
         *(
-            Column(path, path, text=lambda each: margin_text(each).replace(" ", ""))
+            Column(path, path, text=lambda samples: margin_text(samples).replace(" ", ""))
             for path in LinkPath
         ),
     ]
-    found = {cell: each[name] for cell, each in measured.items() if cell.queue_kb == queue_kb}
+    by_cell = {
+        cell: measurement[name]
+        for cell, measurement in measured.items()
+        if cell.queue_kb == queue_kb
+    }
     rows = [
-        [n, *(found.get(Cell(n, queue_kb, path)) for path in LinkPath)]
+        [n, *(by_cell.get(Cell(n, queue_kb, path)) for path in LinkPath)]
         for n in sorted({cell.channels for cell in measured})
     ]
     return View(f"Figure {figure}: {words} [Mbit/s], queue of {queue_kb:,} kB", columns, rows)
 
 
-def claim_text(each: Decided) -> str:
+def claim_text(decided_claim: Decided) -> str:
     """Return a claim with its verdict, the effects that decide it and their seeds."""
-    claim, decision = each.claim, each.decision
+    claim, decision = decided_claim.claim, decided_claim.decision
     effects = "; ".join(_effect_text(effect, decision.rule) for effect in shown(decision))
     return (
         f"Figure {claim.figure} ({claim.queue_kb:,} kB, {claim.metric}): {claim.text}: "
         f"{decision.verdict.value.upper()}. {_upper(decision.rule.effect)}: {effects}; "
-        f"{bound_text(each)}."
+        f"{bound_text(decided_claim)}."
     )
 
 
@@ -78,26 +82,26 @@ def shown(decision: Decision) -> tuple[Effect, ...]:
     """Return the effects, of many only the decisive one of each path."""
     if len(decision.effects) <= _MANY_EFFECTS:
         return decision.effects
-    return tuple(each.decisive for each in decision.by_path().values())
+    return tuple(alone.decisive for alone in decision.by_path().values())
 
 
-def bound_text(each: Decided) -> str:
+def bound_text(decided_claim: Decided) -> str:
     """Return what must be so for a claim to hold."""
-    rule = each.decision.rule
+    rule = decided_claim.decision.rule
     text = f"it holds {'below' if rule.bound == 'below' else 'from'} {rule.value:g} {rule.unit}"
     if rule.about_to is None:
         return text
-    near = [rule.is_about(effect.values) for effect in each.decision.effects]
+    near = [rule.is_about(effect.values) for effect in decided_claim.decision.effects]
     return f"{text}; all within {rule.value:g} to {rule.about_to:g}: {'yes' if all(near) else 'no'}"
 
 
 def verdicts_text(decisions: Mapping[Any, Decision], word: str) -> str:
     """Return where or with what a claim has which verdict, by path if it is about coding."""
-    by_path = {key: each.by_path() for key, each in decisions.items()}
+    by_path = {key: decision.by_path() for key, decision in decisions.items()}
     texts = [
         f"{path.value}: {_grouped(alone, word)}"
         for path in LinkPath
-        if (alone := {key: own[path] for key, own in by_path.items() if path in own})
+        if (alone := {key: paths[path] for key, paths in by_path.items() if path in paths})
     ]
     return ". ".join(texts or [_grouped(decisions, word)])
 
@@ -106,20 +110,22 @@ def _grouped(decisions: Mapping[Any, Decision], word: str) -> str:
     names: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for key, decision in decisions.items():
         names[decision.verdict].append(str(key))
-    return "; ".join(f"{each.value} {word} {', '.join(of)}" for each, of in names.items() if of)
+    return "; ".join(
+        f"{verdict.value} {word} {', '.join(of)}" for verdict, of in names.items() if of
+    )
 
 
 def claims_view(decided: Sequence[Decided]) -> View:
     """Return the table of claims, a row for each effect."""
     rows = []
-    for each in decided:
-        claim, decision = each.claim, each.decision
+    for decided_claim in decided:
+        claim, decision = decided_claim.claim, decided_claim.decision
         rule = decision.rule
         front = [
             str(claim.figure),
             f"{claim.text} ({claim.queue_kb:,} kB, {claim.metric})",
             decision.verdict.value,
-            f"{_upper(rule.effect)}. {_upper(bound_text(each))}: {rule.reason}.",
+            f"{_upper(rule.effect)}. {_upper(bound_text(decided_claim))}: {rule.reason}.",
         ]
         for effect in shown(decision):
             reported = "" if effect.decides else " (reported)"
@@ -131,25 +137,27 @@ def claims_view(decided: Sequence[Decided]) -> View:
 
 
 def decisions_view(
-    title: str, key: str, decided: Sequence[Decided], found: Sequence[Mapping[Any, Decision]]
+    title: str, key: str, decided: Sequence[Decided], decisions: Sequence[Mapping[Any, Decision]]
 ) -> View:
-    """Return a verdict and its effect for each claim, a row for each key of ``found``."""
+    """Return a verdict and its effect for each claim, a row for each key of ``decisions``."""
     columns = [Column(key, key)]
-    for i, each in enumerate(decided, start=1):
+    for i, decided_claim in enumerate(decided, start=1):
         name = f"claim_{i}"
-        columns.append(Column(name, f"figure {each.claim.figure}", each.claim.text))
-    keys = list(found[0]) if found else []
+        columns.append(
+            Column(name, f"figure {decided_claim.claim.figure}", decided_claim.claim.text)
+        )
+    keys = list(decisions[0]) if decisions else []
     # As texts, which a page folds.
-    rows = [[name, *(_decision_text(each[name]) for each in found)] for name in keys]
+    rows = [[name, *(_decision_text(of_claim[name]) for of_claim in decisions)] for name in keys]
     return View(title, columns, rows)
 
 
 def _decision_text(decision: Decision) -> str:
     """Return verdict and effect, for each path if the effects are of single paths."""
-    by_path = {f"{path.value} ": own for path, own in decision.by_path().items()}
+    by_path = {f"{path.value} ": alone for path, alone in decision.by_path().items()}
     return "; ".join(
-        f"{who}{each.verdict.value}: {value_text(each.decisive.values, each.rule.unit)}"
-        for who, each in (by_path or {"": decision}).items()
+        f"{who}{part.verdict.value}: {value_text(part.decisive.values, part.rule.unit)}"
+        for who, part in (by_path or {"": decision}).items()
     )
 
 
@@ -240,7 +248,7 @@ def _published_figures(measured: Measured) -> Figure:
         from_zero(axes)
     last = max(1, *(cell.channels for cell in measured))
     left = -0.03 * last
-    ticks = [each for each in panels[0].get_xticks() if 0 <= each <= last]
+    ticks = [tick for tick in panels[0].get_xticks() if 0 <= tick <= last]
     panels[0].set_xticks(ticks)
     panels[0].set_xlim(left, last + (last - left) * _LABEL_ROOM / (1 - _LABEL_ROOM))
     for axes in panels:
@@ -275,9 +283,9 @@ def _download_figure(measured: Measured) -> Figure:
     x = list(range(len(SIZE_CLASSES)))
     for axes, (queue_kb, channels) in zip(panels, product(QUEUES_KB, chosen), strict=True):
         for path in LinkPath:
-            found = measured.get(Cell(channels, queue_kb, path))
-            if found is not None:
-                samples = [found[download_time(name)] for name in SIZE_CLASSES]
+            measurement = measured.get(Cell(channels, queue_kb, path))
+            if measurement is not None:
+                samples = [measurement[download_time(name)] for name in SIZE_CLASSES]
                 plot_samples(axes, x, samples, label=path.value, **_style(path))
         _title(axes, f"queue of {queue_kb:,} kB, {channels} channels")
         axes.set_ylabel("Median time [s]")
@@ -300,9 +308,9 @@ def _trace_figure(traces: Mapping[Cell, tuple[Array, Array]]) -> Figure | None:
     figure, panels = new_figure(len(numbers), 2, height_in=0.8 + 1.7 * len(numbers))
     for axes, (channels, queue_kb) in zip(panels, product(numbers, QUEUES_KB), strict=True):
         for path in UNCODED:
-            found = traces.get(Cell(channels, queue_kb, path))
-            if found is not None:
-                time_s, waiting_kb = found
+            trace = traces.get(Cell(channels, queue_kb, path))
+            if trace is not None:
+                time_s, waiting_kb = trace
                 style: dict[str, Any] = {"color": _STYLES[path][0], "linewidth": 0.7, "alpha": 0.8}
                 axes.plot(time_s, 100 * waiting_kb / queue_kb, label=path.value, **style)
         _title(axes, f"{queue_kb:,} kB, {channels} channels")
@@ -331,7 +339,7 @@ def _style(path: LinkPath) -> dict[str, Any]:
 
 
 def _points(line: Line2D) -> tuple[Array, Array]:
-    x, y = (np.asarray(each, dtype=float) for each in (line.get_xdata(), line.get_ydata()))
+    x, y = (np.asarray(data, dtype=float) for data in (line.get_xdata(), line.get_ydata()))
     return x, y
 
 

@@ -38,7 +38,7 @@ class Samples:
     @classmethod
     def of(cls, values: Iterable[float | None], *, exact: bool) -> Samples:
         """Return the samples of values; None is a run without a value."""
-        return cls(tuple(float(each) for each in values if each is not None), exact)
+        return cls(tuple(float(value) for value in values if value is not None), exact)
 
     @property
     def mean(self) -> float | None:
@@ -64,10 +64,10 @@ class Samples:
 
 def values_to_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by name as plain data; samples have several names."""
-    found: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for name, value in values.items():
-        found |= value.to_json(name) if isinstance(value, Samples) else {name: value}
-    return found
+        data |= value.to_json(name) if isinstance(value, Samples) else {name: value}
+    return data
 
 
 def with_interval(name: str, value: float | None, interval: Interval | None) -> dict[str, Any]:
@@ -89,12 +89,14 @@ class Measurement:
 
     def of(self, figure: str, unit: float = 1.0) -> Samples:
         """Return the values of a figure in multiples of ``unit``."""
-        return Samples.of((each / unit for each in self.by_seed(figure).values()), exact=self.exact)
+        return Samples.of(
+            (value / unit for value in self.by_seed(figure).values()), exact=self.exact
+        )
 
     def by_seed(self, figure: str) -> dict[int, float]:
         """Return the values of a figure by seed, of the runs that have one."""
-        found = ((seed, run.get(figure)) for seed, run in self.runs.items())
-        return {seed: each for seed, each in found if each is not None and not np.isnan(each)}
+        pairs = ((seed, run.get(figure)) for seed, run in self.runs.items())
+        return {seed: value for seed, value in pairs if value is not None and not np.isnan(value)}
 
     def first(self, runs: int) -> Self:
         """Return the measurement with its first runs alone."""
@@ -123,10 +125,10 @@ def estimate(samples: Sequence[Samples], statistic: Callable[[Array], Array]) ->
     """
     if not samples:
         return None
-    means = np.array([each.mean for each in samples], dtype=np.float64)
+    means = np.array([cell.mean for cell in samples], dtype=np.float64)
     value = float(statistic(means))
-    random = [each for each in samples if not each.exact]
-    if not random or min(len(each.values) for each in random) < MIN_BOOTSTRAP_VALUES:
+    random = [cell for cell in samples if not cell.exact]
+    if not random or min(len(cell.values) for cell in random) < MIN_BOOTSTRAP_VALUES:
         return Estimate(value, None)
     rng = np.random.default_rng(0)
     drawn = np.column_stack([resampled(np.array(s.values), rng).mean(axis=1) for s in samples])
@@ -283,7 +285,7 @@ class Comparison:
 
     def of(self, *provenances: Provenance) -> tuple[Row, ...]:
         """Return the rows of these provenances."""
-        return tuple(each for each in self.rows if each.provenance in provenances)
+        return tuple(row for row in self.rows if row.provenance in provenances)
 
     def where(self, **labels: Label) -> Comparison:
         """Return the rows that have these labels."""
@@ -303,7 +305,7 @@ class Comparison:
     @property
     def outside(self) -> tuple[Row, ...]:
         """The rows with an error larger than the tolerance."""
-        return tuple(each for each in self.rows if each.is_outside)
+        return tuple(row for row in self.rows if row.is_outside)
 
     def summary(self) -> dict[str, Any]:
         """Return counts and errors by provenance as plain data.
@@ -311,22 +313,22 @@ class Comparison:
         Only predicted and calibrated rows have errors here, each kind by itself. Rows that are not
         judged are summarised as differences, all together.
         """
-        compared = [each for each in self.rows if each.published is not None]
-        judged = [each for each in compared if each.judged]
-        others = [each for each in compared if not each.judged]
-        found: dict[str, Any] = {"rows": len(self.rows)}
+        compared = [row for row in self.rows if row.published is not None]
+        judged = [row for row in compared if row.judged]
+        others = [row for row in compared if not row.judged]
+        summary: dict[str, Any] = {"rows": len(self.rows)}
         if judged:
-            kinds = {each: [row for row in judged if row.provenance is each] for each in Provenance}
-            found["by_provenance"] = {
+            kinds = {kind: [row for row in judged if row.provenance is kind] for kind in Provenance}
+            summary["by_provenance"] = {
                 kind.value: errors_of(rows) if kind in COUNTED else {"rows": len(rows)}
                 for kind, rows in kinds.items()
                 if rows
             }
-            found["outside"] = [each.name for each in self.outside]
-            found["tolerances"] = {str(each.tolerance): each.tolerance.reason for each in judged}
+            summary["outside"] = [row.name for row in self.outside]
+            summary["tolerances"] = {str(row.tolerance): row.tolerance.reason for row in judged}
         if others:
-            found["difference"] = errors_of(others)
-        return found
+            summary["difference"] = errors_of(others)
+        return summary
 
 
 def quantity_rows(
@@ -341,11 +343,11 @@ def quantity_rows(
     facts = {row.pop("quantity"): row for row in read_rows(study, "facts.csv")}
 
     def row(quantity: str, value: float, unit: str) -> Row:
-        own: dict[str, Any] = {name: text for name, text in facts[quantity].items() if text}
-        own |= {"provenance": Provenance(own["provenance"]), **settings}
+        fields: dict[str, Any] = {name: text for name, text in facts[quantity].items() if text}
+        fields |= {"provenance": Provenance(fields["provenance"]), **settings}
         samples = simulated(quantity)
         labels = {"quantity": quantity}
-        return Row(labels=labels, unit=unit, published=value, simulated=samples, **own)
+        return Row(labels=labels, unit=unit, published=value, simulated=samples, **fields)
 
     return tuple(row(name, *value) for name, value in read_quantities(study, published).items())
 
@@ -359,7 +361,7 @@ def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
     value, interval = (None, None) if mean is None else (mean.value, mean.interval)
     errors = [abs(error) for row in rows if (error := row.error) is not None]
     exact = [abs(row.error or 0.0) for row in _with_errors(rows)]
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "rows": len(rows),
         "simulated": len(errors),
         "bounds": len(errors) - len(exact),
@@ -367,24 +369,24 @@ def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
         "max_absolute_error": max(exact, default=None),
         "error_unit": rows[0].tolerance.unit if rows else None,
     }
-    if any(each.judged for each in rows):
+    if any(row.judged for row in rows):
         for agreement in Agreement:
-            found[agreement.value] = sum(each.agreement is agreement for each in rows)
-    return found
+            summary[agreement.value] = sum(row.agreement is agreement for row in rows)
+    return summary
 
 
 def mean_error(rows: Sequence[Row], *, absolute: bool = True) -> Estimate | None:
     """Return the mean (absolute) error of the rows that were run, with its bootstrap interval."""
     known = _with_errors(rows)
-    published = np.array([each.published for each in known])
-    relative = np.array([each.tolerance.unit == "%" for each in known], dtype=bool)
+    published = np.array([row.published for row in known])
+    relative = np.array([row.tolerance.unit == "%" for row in known], dtype=bool)
 
     def mean(simulated: Array) -> Array:
         differences = simulated - published
         errors = np.where(relative, _PERCENT * differences / published, differences)
         return np.asarray((np.abs(errors) if absolute else errors).mean(axis=-1))
 
-    return estimate([each.simulated for each in known], mean)
+    return estimate([row.simulated for row in known], mean)
 
 
 def _with_errors(rows: Sequence[Row]) -> list[Row]:

@@ -27,7 +27,7 @@ def read_scenario(study: str) -> dict[str, Any]:
 
 @cache
 def load_scenario(study: str) -> dict[str, Any]:
-    """Return the same, always the same object."""
+    """Return the same configuration, always as the same object, which must not be changed."""
     return Scenario.load(STUDIES_FOLDER / study / "scenario.yaml").to_dict()
 
 

@@ -114,12 +114,15 @@ class StudyOutcome:
             "study": self.study,
             "engine": self.engine,
             "interrupted": self.interrupted,
-            "inputs": [each.to_json() for each in self.inputs],
+            "inputs": [entry.to_json() for entry in self.inputs],
             "cells": [row.to_json() for row in main.rows],
             "summary": self.summary(),
             **{
-                name: {"cells": [row.to_json() for row in each.rows], "summary": each.summary()}
-                for name, each in others
+                name: {
+                    "cells": [row.to_json() for row in comparison.rows],
+                    "summary": comparison.summary(),
+                }
+                for name, comparison in others
             },
             **self.extras(),
             "configuration": self.configuration,
@@ -137,7 +140,7 @@ class StudyOutcome:
             configuration=self.configuration,
             pretty_configuration=json.dumps(self.configuration, indent=2),
             main=self.main,
-            inputs=tables.view("base", "inputs", [each.to_json() for each in self.inputs]),
+            inputs=tables.view("base", "inputs", [entry.to_json() for entry in self.inputs]),
             meanings=MEANINGS,
             number=tables.number,
             errors_text=tables.errors_text,
@@ -154,7 +157,7 @@ class StudyOutcome:
         Raises:
             UsageError: the folder contains other files, or cannot be written.
         """
-        inputs = [each.to_json() for each in self.inputs]
+        inputs = [entry.to_json() for entry in self.inputs]
         exports = Exports()
         report = self.report(exports)
         return write_folder(
@@ -170,7 +173,7 @@ class StudyOutcome:
                 REPORT: report,
                 **exports.files,
                 **self.csv_files(),
-                "inputs.csv": csv_text(list(inputs[0]), [list(each.values()) for each in inputs]),
+                "inputs.csv": csv_text(list(inputs[0]), [list(row.values()) for row in inputs]),
                 "result.json": json_text(self.to_json()),
             },
             folders=self.folders(),

@@ -84,7 +84,7 @@ class RealMeasurement:
     @property
     def valid(self) -> tuple[RealRun, ...]:
         """The runs that were in time."""
-        return tuple(each for each in self.runs if each.invalid is None)
+        return tuple(run for run in self.runs if run.invalid is None)
 
     @property
     def invalid(self) -> str | None:
@@ -93,12 +93,12 @@ class RealMeasurement:
 
     def emulated(self, figure: str) -> float | None:
         """Return the mean of a figure over the valid runs, or else over all."""
-        return _mean(each.figures[figure] for each in self.valid or self.runs)
+        return _mean(run.figures[figure] for run in self.valid or self.runs)
 
     def same_seeds(self, figure: str) -> float | None:
         """Return the mean of a figure, simulated with the seeds of the valid runs."""
         runs = self.simulated.runs
-        return _mean(runs.get(each.seed, {}).get(figure) for each in self.valid)
+        return _mean(runs.get(run.seed, {}).get(figure) for run in self.valid)
 
     def row(self, row: Row, figure: str) -> Row:
         """Return a row with the emulated value of a figure, which is in the unit of the row.
@@ -116,7 +116,7 @@ class RealMeasurement:
             "simulated_kernel_hosts": hosts,
             "emulated": emulated,
             "difference_percent": difference,
-            "attempts": sum(each.attempts for each in self.runs),
+            "attempts": sum(run.attempts for run in self.runs),
             "invalid": self.invalid,
         }
         return replace(row, more={**row.more, **about})
@@ -125,7 +125,7 @@ class RealMeasurement:
 def _mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of values; None without values, or if one is missing."""
     every = list(values)
-    known = [each for each in every if each is not None]
+    known = [value for value in every if value is not None]
     return fmean(known) if known and len(known) == len(every) else None
 
 
@@ -173,7 +173,7 @@ class RealWork(Batches):
         """
         seeds = range(self.seed, self.seed + self.runs)
         every = [(key, cell, seed) for key, cell in cells.items() for seed in seeds]
-        found: dict[Key, list[RealRun]] = {key: [] for key in cells}
+        finished: dict[Key, list[RealRun]] = {key: [] for key in cells}
         if every and not self.interrupted:
             jobs = [self._job(cell, seed) for _, cell, seed in every]
             self._begin(jobs)
@@ -191,11 +191,11 @@ class RealWork(Batches):
                     name = f"{self._done + run.index + 1:03} {cell.key} seed {seed}"
                     run.result.save(self.folder / re.sub(r"[^\w.]+", "-", name))
                     figures = cell.measure(run.result)
-                    found[key].append(RealRun(seed, figures, run.invalid, run.attempts))
+                    finished[key].append(RealRun(seed, figures, run.invalid, run.attempts))
                     self._kernel = str(run.result.manifest["emulation"]["kernel"])
                 self.interrupted = False
             self._done += len(jobs)
-        return {key: tuple(of_cell) for key, of_cell in found.items()}
+        return {key: tuple(of_cell) for key, of_cell in finished.items()}
 
     def compare(
         self, cells: Mapping[RealCellT, RealCellT], *, runs: int = 1
@@ -204,18 +204,23 @@ class RealWork(Batches):
 
         ``cells`` has each cell with the settings that the kernel has, or itself.
         """
-        found = self.run(cells)
+        emulated = self.run(cells)
         every = dict.fromkeys(
-            each for cell, own in cells.items() if found[cell] for each in (cell, own)
+            version
+            for cell, kernel_cell in cells.items()
+            if emulated[cell]
+            for version in (cell, kernel_cell)
         )
         work = Work(self.study, runs=max(runs, self.runs), seed=self.seed)
         simulated = work.measure(every)
         self.interrupted = self.interrupted or work.interrupted
         return {
             cell: RealMeasurement(
-                found[cell], simulated[cell], None if own == cell else simulated[own]
+                emulated[cell],
+                simulated[cell],
+                None if kernel_cell == cell else simulated[kernel_cell],
             )
-            for cell, own in cells.items()
+            for cell, kernel_cell in cells.items()
         }
 
     def about(self) -> dict[str, Any]:
@@ -251,9 +256,9 @@ def load_of(rate_bps: float) -> float:
 
 def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> float:
     """Return the time in s of ``total`` runs like ``jobs``, whose loads add up to ``parallel``."""
-    each_s = [job.expected_s * min(1.0, job.load / parallel) for job in jobs]
+    weighted_s = [job.expected_s * min(1.0, job.load / parallel) for job in jobs]
     longest_s = max(job.expected_s for job in jobs)
-    return max(longest_s, total * sum(each_s) / len(jobs))
+    return max(longest_s, total * sum(weighted_s) / len(jobs))
 
 
 def duration_text(time_s: float) -> str:
@@ -274,20 +279,20 @@ def cells_by_name(
     about = STUDIES[study]
     if chosen is None and not about.chosen_cells:
         return tuple(names)
-    found: dict[Key, None] = {}
+    selected: dict[Key, None] = {}
     for name in (about.chosen_cells if chosen is None else chosen).split(","):
         wanted = f"{name.strip().lower()}:"
         matching = [
             cell
             for cell, of_cell in names.items()
-            if any(f"{each.lower()}:".startswith(wanted) for each in of_cell)
+            if any(f"{cell_name.lower()}:".startswith(wanted) for cell_name in of_cell)
         ]
         if not matching:
             raise UsageError(
                 f'cells: read "{name.strip()}"; there is no such cell. {about.cells_help}'
             )
-        found.update(dict.fromkeys(matching))
-    return tuple(found)
+        selected.update(dict.fromkeys(matching))
+    return tuple(selected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +319,9 @@ class RealOutcome(StudyOutcome):
     def differences(self) -> Samples:
         """Return the absolute differences of emulated and simulated values, in percent."""
         known = (row.more["difference_percent"] for row in self.main.rows)
-        return Samples.of((abs(each) for each in known if isinstance(each, float)), exact=False)
+        return Samples.of(
+            (abs(percent) for percent in known if isinstance(percent, float)), exact=False
+        )
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the rows, and the mean and the largest absolute difference."""
@@ -341,8 +348,8 @@ class RealOutcome(StudyOutcome):
         """Return the table, without columns of values that no row can have."""
         is_published = any(row.published is not None for row in self.main.rows)
         columns = tables.columns("base", "real_time" if is_published else "unpublished")
-        found = (each for each in columns if self.late() or each.name != "invalid")
-        view = tables.view("base", "real_time", self.main.rows, shown=(*self.labels, *found))
+        shown = (column for column in columns if self.late() or column.name != "invalid")
+        view = tables.view("base", "real_time", self.main.rows, shown=(*self.labels, *shown))
         return replace(view, key=len(self.labels))
 
     def terminal(self) -> Iterator[View | str]:
@@ -365,13 +372,13 @@ class RealOutcome(StudyOutcome):
             ("emulated", "x", PALETTE[2], PALETTE[2]),
         ):
             data = [(place, row.to_json()) for place, row in enumerate(rows)]
-            known = [(each, place) for place, each in data if each[name] is not None]
+            known = [(row, place) for place, row in data if row[name] is not None]
             if known:
-                values = [each[name] for each, _ in known]
+                values = [row[name] for row, _ in known]
                 places = [place for _, place in known]
                 label = name.replace("_", " ")
                 axes.plot(values, places, marker, color=edge, markerfacecolor=face, label=label)
-                halves = [each[name] - (each.get(f"{name}_low") or each[name]) for each, _ in known]
+                halves = [row[name] - (row.get(f"{name}_low") or row[name]) for row, _ in known]
                 axes.errorbar(values, places, xerr=halves, fmt="none", ecolor=edge)
         axes.set_yticks(range(len(rows)), [row.name for row in rows])
         axes.invert_yaxis()

@@ -90,18 +90,20 @@ def _brackets(interval: Interval | None, digits: int, *, sign: bool = False) -> 
 
 def errors_text(rows: Sequence[Row]) -> str:
     """Return mean error, largest error and agreement of rows as a sentence."""
-    found = errors_of(rows)
-    if not found["simulated"]:
-        return f"none of {found['rows']} was simulated."
-    unit, mean = found["error_unit"], mean_error(rows)
-    agreement = ", ".join(f"{found[each]} {each.words}" for each in Agreement if found.get(each))
-    texts = [f"{found['simulated']} rows"]
+    summary = errors_of(rows)
+    if not summary["simulated"]:
+        return f"none of {summary['rows']} was simulated."
+    unit, mean = summary["error_unit"], mean_error(rows)
+    agreement = ", ".join(
+        f"{summary[degree]} {degree.words}" for degree in Agreement if summary.get(degree)
+    )
+    texts = [f"{summary['simulated']} rows"]
     if mean is not None:
-        largest = number(found["max_absolute_error"])
+        largest = number(summary["max_absolute_error"])
         texts = [
             f"mean absolute error {estimate_text(mean)} {unit} over "
-            f"{found['simulated'] - found['bounds']} rows, largest {largest} {unit}",
-            *([f"bounds: {found['bounds']}"] if found["bounds"] else []),
+            f"{summary['simulated'] - summary['bounds']} rows, largest {largest} {unit}",
+            *([f"bounds: {summary['bounds']}"] if summary["bounds"] else []),
         ]
     return "; ".join([*texts, *filter(None, [agreement])]) + "."
 
@@ -167,31 +169,33 @@ def view(
     columns ``strong`` are emphasized where they are outside.
     """
     (about,) = (row for row in read_rows(study, "titles.csv") if row["table"] == table)
-    found = columns(study, about["columns"]) if shown is None else shown
+    shown_columns = columns(study, about["columns"]) if shown is None else shown
     cells: list[list[Any]] = []
     emphasized: set[tuple[int, int]] = set()
     for i, row in enumerate(rows):
         if not isinstance(row, Row | Mapping):
             cells.append(list(row))
             continue
-        cells.append([row[column.name] for column in found])
-        for j, name in enumerate(column.name for column in found if isinstance(row, Row)):
+        cells.append([row[column.name] for column in shown_columns])
+        for j, name in enumerate(column.name for column in shown_columns if isinstance(row, Row)):
             if name in strong and row[f"{name.rpartition('error')[0]}is_outside"]:
                 emphasized.add((i, j))
     key, group = int(about["key"]), int(about["group"] or 0)
-    return View(about["title"].format(**values), found, cells, key, group, strong=emphasized)
+    return View(
+        about["title"].format(**values), shown_columns, cells, key, group, strong=emphasized
+    )
 
 
 def plot_samples(
     axes: Axes, x: Sequence[float], samples: Sequence[Samples], *, color: str, **style: Any
 ) -> None:
     """Draw means as a line, and their 95 % intervals as a band."""
-    means = [math.nan if each.mean is None else each.mean for each in samples]
-    pairs = [(mean, each.interval) for mean, each in zip(means, samples, strict=True)]
+    means = [math.nan if point.mean is None else point.mean for point in samples]
+    pairs = [(mean, point.interval) for mean, point in zip(means, samples, strict=True)]
     axes.fill_between(
         x,
-        [mean if each is None else each.low for mean, each in pairs],
-        [mean if each is None else each.high for mean, each in pairs],
+        [mean if interval is None else interval.low for mean, interval in pairs],
+        [mean if interval is None else interval.high for mean, interval in pairs],
         color=color,
         alpha=0.2,
         linewidth=0,
@@ -217,7 +221,7 @@ def plot_published(
 
 
 def add_figure_legend(figure: Figure, axes: Axes, *, columns: int) -> None:
-    """Add the legend of one panel above all of them: above its own it would narrow it."""
+    """Add the legend of one panel above all panels: above its own, it would narrow that panel."""
     with mpl.rc_context(STYLE):
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=columns, labelcolor=INK)

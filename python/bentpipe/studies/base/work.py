@@ -175,21 +175,21 @@ class Work(Batches):
             )
             for cell in cells
         }
-        found = self.run({cell: cell.jobs(of_cell) for cell, of_cell in seeds.items()})
+        by_cell = self.run({cell: cell.jobs(of_cell) for cell, of_cell in seeds.items()})
         return Measured(
             {
                 cell: Measurement(
-                    {each.job.seed: cell.figures(each) for each in outcomes},
+                    {outcome.job.seed: cell.figures(outcome) for outcome in outcomes},
                     exact=not cell.is_stochastic,
                 )
-                for cell, outcomes in found.items()
+                for cell, outcomes in by_cell.items()
             }
         )
 
     def run(self, jobs: Mapping[CellT, Sequence[Job]]) -> dict[CellT, tuple[Outcome, ...]]:
         """Run the jobs of cells; return the complete outcomes of each, in the order of its jobs."""
         cells = [cell for cell, of_cell in jobs.items() for _ in of_cell]
-        found: dict[CellT, list[Outcome]] = {cell: [] for cell in jobs}
+        by_cell: dict[CellT, list[Outcome]] = {cell: [] for cell in jobs}
         if not self.interrupted:
             every = [job for of_cell in jobs.values() for job in of_cell]
             self.total = self.total or len(every)
@@ -200,9 +200,9 @@ class Work(Batches):
                 complete = ended.outcomes
                 self.interrupted = True
             for outcome in complete:
-                found[cells[outcome.index]].append(outcome)
+                by_cell[cells[outcome.index]].append(outcome)
             self._done += len(every)
-        return {cell: tuple(outcomes) for cell, outcomes in found.items()}
+        return {cell: tuple(outcomes) for cell, outcomes in by_cell.items()}
 
     def search(
         self, scenario: Scenario, sizes: Sequence[int], *, resolution: float
@@ -210,7 +210,7 @@ class Work(Batches):
         """Search the largest rate without a loss for payloads in bytes; None after Ctrl-C."""
         if self.interrupted:
             return None
-        found = search_no_drop(
+        search = search_no_drop(
             scenario,
             sizes,
             run=partial(run_jobs, executor=self._executor),
@@ -219,8 +219,8 @@ class Work(Batches):
             progress=self._count,
         )
         self._done += self.trials(scenario, sizes, resolution)
-        self.interrupted = found.interrupted
-        return found
+        self.interrupted = search.interrupted
+        return search
 
     @staticmethod
     def trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
@@ -240,7 +240,7 @@ def check_seeds(runs: int, seed: int) -> None:
     """Refuse numbers of runs and first seeds that are out of range.
 
     Raises:
-        UsageError: naming the one.
+        UsageError: naming the number that is out of range.
     """
     if not 1 <= runs <= MAX_RUNS:
         raise UsageError(f"seeds: read {runs}; must be 1 to {MAX_RUNS}")

@@ -28,20 +28,20 @@ STREAM_PAYLOAD_BYTES: Final = 1024
 
 def hosts(window_bytes: int, mss_bytes: int) -> dict[str, Any]:
     """Return profile and TCP settings of hosts with this window and this MSS."""
-    (found,) = read_scenario("hermes")["traffic"]
+    (fetch,) = read_scenario("hermes")["traffic"]
     tcp = {
-        **found["tcp"],
+        **fetch["tcp"],
         "mss": f"{mss_bytes} B",
         "window_scaling": window_bytes > TUNED_WINDOW_BYTES,
         "receive_buffer": f"{window_bytes} B",
     }
-    return {"profile": found["profile"], "tcp": tcp}
+    return {"profile": fetch["profile"], "tcp": tcp}
 
 
 def image(window_bytes: int, mss_bytes: int, **changes: Any) -> dict[str, Any]:
     """Return the fetch of the scenario file with these hosts and with changes."""
-    (found,) = read_scenario("hermes")["traffic"]
-    return {**found, **hosts(window_bytes, mss_bytes), **changes}
+    (fetch,) = read_scenario("hermes")["traffic"]
+    return {**fetch, **hosts(window_bytes, mss_bytes), **changes}
 
 
 def bulk(window_bytes: int, mss_bytes: int, duration_s: float) -> dict[str, Any]:
@@ -104,13 +104,13 @@ def stream(name: str, rate_kbps: int, payload_bytes: int, **more: Any) -> dict[s
     }
 
 
-def case_to_json(found: Found, case: Case) -> dict[str, Any]:
+def case_to_json(measured: Found, case: Case) -> dict[str, Any]:
     """Return a case, the means of its figures and, if stochastic, their 95 % intervals."""
-    runs = list(found[case].runs.values())
-    figures = {name: found[case][name] for name in (runs[0] if runs else ())}
-    row = asdict(case) | {name: each.mean for name, each in figures.items()}
+    runs = list(measured[case].runs.values())
+    figures = {name: measured[case][name] for name in (runs[0] if runs else ())}
+    row = asdict(case) | {name: samples.mean for name, samples in figures.items()}
     if case.is_stochastic:
-        ends = ((name, each.interval) for name, each in figures.items())
+        ends = ((name, samples.interval) for name, samples in figures.items())
         row["intervals"] = {name: None if i is None else [i.low, i.high] for name, i in ends}
     return {**row, "runs": len(runs)}
 

@@ -66,7 +66,7 @@ class StreamCase(Case):
     def scenario(self) -> Scenario:
         """Return the stream and the sessions."""
         end_s = _START_S + self.duration_s
-        own = stream(
+        udp_stream = stream(
             "stream",
             self.rate_kbps,
             STREAM_PAYLOAD_BYTES,
@@ -75,7 +75,10 @@ class StreamCase(Case):
             start=f"{_START_S} s",
             duration=f"{self.duration_s} s",
         )
-        traffic = [own, *network.sessions(self.sessions, TUNED_WINDOW_BYTES, MSS_BYTES, end_s)]
+        traffic = [
+            udp_stream,
+            *network.sessions(self.sessions, TUNED_WINDOW_BYTES, MSS_BYTES, end_s),
+        ]
         duration_s = end_s + (0 if self.floods else _DRAIN_S)
         return network.scenario(traffic, duration_s=duration_s, sample_s=1)
 
@@ -193,10 +196,10 @@ CONFERENCE_CASES: Final = tuple(
 UPSTREAM_CASES: Final = tuple(map(UpstreamCase, UPSTREAM_KBPS))
 
 
-def max_participants(found: Found, rate_kbps: int, copies: str = "each") -> Samples:
+def max_participants(measured: Found, rate_kbps: int, copies: str = "each") -> Samples:
     """Return the largest conference that fits, in each run; nothing if a run is missing."""
     losses = [
-        found[ConferenceCase(count, rate_kbps, copies)]["loss_percent_worst"].values
+        measured[ConferenceCase(count, rate_kbps, copies)]["loss_percent_worst"].values
         for count in PARTICIPANTS
     ]
     if len(set(map(len, losses))) > 1:
@@ -209,9 +212,9 @@ def max_participants(found: Found, rate_kbps: int, copies: str = "each") -> Samp
     return Samples.of(map(largest, zip(*losses, strict=True)), exact=False)
 
 
-def max_upstream_kbps(found: Found) -> int | None:
+def max_upstream_kbps(measured: Found) -> int | None:
     """Return the largest rate without a loss on ISDN; None when a run is missing."""
-    losses = {case.rate_kbps: found[case]["loss_percent"].mean for case in UPSTREAM_CASES}
+    losses = {case.rate_kbps: measured[case]["loss_percent"].mean for case in UPSTREAM_CASES}
     lossless = [rate_kbps for rate_kbps, loss in losses.items() if loss == 0]
     return None if None in losses.values() else max(lossless, default=None)
 

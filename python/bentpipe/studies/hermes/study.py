@@ -49,9 +49,9 @@ SESSIONS_MAX: Final = "maximum TCP throughput with several sessions on one clien
 _IMAGE_LIMIT_S: Final = 10
 
 
-def compare(found: Found) -> dict[str, Comparison]:
+def compare(measured: Found) -> dict[str, Comparison]:
     """Read the published figures and compare all rows, and those of TCP with the other MSS."""
-    main, other = simulated(found), tcp(found, network.LARGE_MSS_BYTES)
+    main, other = simulated(measured), tcp(measured, network.LARGE_MSS_BYTES)
     rows = quantity_rows("hermes", "published.csv", main.__getitem__, tolerance=TOLERANCE)
     others = (
         replace(row, simulated=other[row.name], judged=False) for row in rows if row.name in other
@@ -59,9 +59,9 @@ def compare(found: Found) -> dict[str, Comparison]:
     return {ROWS: Comparison(rows), OTHER_MSS: Comparison(tuple(others))}
 
 
-def simulated(found: Found) -> dict[str, Samples]:
+def simulated(measured: Found) -> dict[str, Samples]:
     """Return the simulated values of all rows."""
-    best = transfers.best_of_several(found, transfers.ASSUMED_LOAD)
+    best = transfers.best_of_several(measured, transfers.ASSUMED_LOAD)
     lowest, middle, highest = streams.RATES_KBPS
     upstream = "upstream each participant manages over ISDN"
     received = {
@@ -78,26 +78,26 @@ def simulated(found: Found) -> dict[str, Samples]:
     }
     participants = "videoconference participants in continuous presence"
     return {
-        **tcp(found, network.MSS_BYTES),
-        **{name: found[case].of("received_bps", 1e3) for name, case in received.items()},
+        **tcp(measured, network.MSS_BYTES),
+        **{name: measured[case].of("received_bps", 1e3) for name, case in received.items()},
         **{name: Samples((value,), exact=True) for name, value in constants.items()},
-        "round-trip time": found[transfers.PingCase()]["round_trip_ms"],
-        "forward rate": found[streams.FORWARD_FLOOD].of("link_bps", 1e6),
-        "return rate": found[streams.RETURN_FLOOD].of("link_bps", 1e3),
-        SESSIONS_MAX: found[best].of("goodput_bps", 1e6),
-        participants: streams.max_participants(found, middle),
+        "round-trip time": measured[transfers.PingCase()]["round_trip_ms"],
+        "forward rate": measured[streams.FORWARD_FLOOD].of("link_bps", 1e6),
+        "return rate": measured[streams.RETURN_FLOOD].of("link_bps", 1e3),
+        SESSIONS_MAX: measured[best].of("goodput_bps", 1e6),
+        participants: streams.max_participants(measured, middle),
     }
 
 
-def tcp(found: Found, mss_bytes: int) -> dict[str, Samples]:
+def tcp(measured: Found, mss_bytes: int) -> dict[str, Samples]:
     """Return the simulated values of the rows of single TCP connections."""
     tuned = network.TUNED_WINDOW_BYTES
     fetches = [FetchCase(network.IMAGE_BYTES, window, mss_bytes) for window in HTTP]
-    rates = found.line(fetches, "throughput_bps", 1e3)
+    rates = measured.line(fetches, "throughput_bps", 1e3)
     return {
-        TCP_LIMIT: found[LongTransferCase(tuned, mss_bytes)].of("goodput_bps", 1e6),
+        TCP_LIMIT: measured[LongTransferCase(tuned, mss_bytes)].of("goodput_bps", 1e6),
         **dict(zip(HTTP.values(), rates, strict=True)),
-        IMAGE_TIME: found[fetches[-1]]["time_s"],
+        IMAGE_TIME: measured[fetches[-1]]["time_s"],
     }
 
 
@@ -112,7 +112,7 @@ _MARKS: Final[dict[str, Any]] = {
 Points = Mapping[str, float]
 
 
-def window_figure(found: Found, published: Points) -> Figure:
+def window_figure(measured: Found, published: Points) -> Figure:
     """Draw goodput over window: the bound as lines, the simulation as marks."""
     figure, (axes,) = new_figure(1, 1, height_in=4.0)
     sizes_kib = [window_bytes / 1024 for window_bytes in WINDOWS_BYTES]
@@ -120,9 +120,9 @@ def window_figure(found: Found, published: Points) -> Figure:
         ideal = [IdealPathCase(window_bytes, round_trip_ms) for window_bytes in WINDOWS_BYTES]
         bounds = [case.bound_bps / 1e6 for case in ideal]
         axes.plot(sizes_kib, bounds, color=colour, label=f"window / {round_trip_ms} ms")
-        goodputs = found.line(ideal, "goodput_bps", 1e6)
+        goodputs = measured.line(ideal, "goodput_bps", 1e6)
         plot_samples(axes, sizes_kib, goodputs, color=colour, marker="o", **_MARKS)
-    goodputs = found.line(map(LongTransferCase, WINDOWS_BYTES), "goodput_bps", 1e6)
+    goodputs = measured.line(map(LongTransferCase, WINDOWS_BYTES), "goodput_bps", 1e6)
     style = {"label": "on the network", "marker": "D", **_MARKS}
     plot_samples(axes, sizes_kib, goodputs, color=PALETTE[3], **style)
     limit = published[TCP_LIMIT]
@@ -135,14 +135,14 @@ def window_figure(found: Found, published: Points) -> Figure:
     return figure
 
 
-def file_figure(found: Found, published: Points) -> Figure:
+def file_figure(measured: Found, published: Points) -> Figure:
     """Draw the throughput of a file over its size."""
     figure, (axes,) = new_figure(1, 1, height_in=3.6)
     sizes_kb = [size_bytes / 1e3 for size_bytes in SIZES_BYTES]
     for colour, (name, window) in zip(PALETTE, _WINDOWS.items(), strict=False):
         for mss, style in ((network.MSS_BYTES, "-"), (network.LARGE_MSS_BYTES, "--")):
             cases = (FetchCase(size_bytes, window, mss) for size_bytes in SIZES_BYTES)
-            rates = found.line(cases, "throughput_bps", 1e3)
+            rates = measured.line(cases, "throughput_bps", 1e3)
             label = f"{name}, MSS {mss} B"
             plot_samples(axes, sizes_kb, rates, color=colour, linestyle=style, label=label)
         rate = published[HTTP[window]]
@@ -154,13 +154,13 @@ def file_figure(found: Found, published: Points) -> Figure:
     return figure
 
 
-def session_figure(found: Found, asymmetry: Mapping[str, float], published: Points) -> Figure:
+def session_figure(measured: Found, asymmetry: Mapping[str, float], published: Points) -> Figure:
     """Draw the goodput of all sessions over their number."""
     figure, (axes,) = new_figure(1, 1, height_in=3.8)
     for colour, (name, window) in zip(PALETTE, _WINDOWS.items(), strict=False):
         for load, style, words in ((NONE, "-", ""), (ASSUMED_LOAD, "--", ", with images")):
             cases = (SessionsCase(sessions, window, load) for sessions in SESSIONS)
-            rates = found.line(cases, "goodput_bps", 1e6)
+            rates = measured.line(cases, "goodput_bps", 1e6)
             label = f"{name}{words}"
             plot_samples(axes, SESSIONS, rates, color=colour, linestyle=style, label=label)
     for text, bound_bps in (("carrier", asymmetry["carrier_bps"]), ("ISDN", asymmetry["isdn_bps"])):
@@ -175,7 +175,7 @@ def session_figure(found: Found, asymmetry: Mapping[str, float], published: Poin
     return figure
 
 
-def conference_figure(found: Found) -> Figure:
+def conference_figure(measured: Found) -> Figure:
     """Draw what a receiver gets of each stream, and the loss, over the participants."""
     figure, panels = new_figure(2, 1, height_in=5.0)
     lines = (("received_bps_a_stream", 1e3), ("loss_percent", 1))
@@ -184,7 +184,7 @@ def conference_figure(found: Found) -> Figure:
             cases = [ConferenceCase(count, rate_kbps, copies) for count in PARTICIPANTS]
             label = f"each sends {rate_kbps} kbit/s" if copies == "each" else None
             for axes, (name, unit) in zip(panels, lines, strict=True):
-                values = found.line(cases, name, unit)
+                values = measured.line(cases, name, unit)
                 plot_samples(axes, PARTICIPANTS, values, color=colour, linestyle=style, label=label)
     limits = (0, 1.1 * RATES_KBPS[-1])
     panels[0].set(ylim=limits, ylabel="Received of a stream [kbit/s]")
@@ -207,22 +207,22 @@ class HermesOutcome(StudyOutcome):
 
     def extras(self) -> dict[str, Any]:
         """Return the figures that have no published value."""
-        found = self.found
+        measured = self.found
         return {
             "window_bound_error_percent_largest": transfers.largest_window_error_percent(
-                found, MSS_BYTES
+                measured, MSS_BYTES
             ),
             **{
                 f"conference_participants_max{name}": {
-                    str(rate_kbps): streams.max_participants(found, rate_kbps, copies).mean
+                    str(rate_kbps): streams.max_participants(measured, rate_kbps, copies).mean
                     for rate_kbps in streams.RATES_KBPS
                 }
                 for name, copies in (("", "each"), ("_one_copy", "one"))
             },
-            "upstream_without_loss_kbps": streams.max_upstream_kbps(found),
+            "upstream_without_loss_kbps": streams.max_upstream_kbps(measured),
             "asymmetry": list(self.asymmetries),
             **{
-                part: [case_to_json(found, case) for case in cases]
+                part: [case_to_json(measured, case) for case in cases]
                 for part, cases in self.parts.items()
             },
         }
@@ -284,9 +284,9 @@ class HermesOutcome(StudyOutcome):
             },
             "streams": {(c.name, c.rate_kbps * c.copies): (c,) for c in streams.STREAMS},
             "conference": {
-                (each.rate_kbps, each.participants): (each,)
-                for each in streams.CONFERENCE_CASES
-                if each.copies == "each"
+                (case.rate_kbps, case.participants): (case,)
+                for case in streams.CONFERENCE_CASES
+                if case.copies == "each"
             },
         }
         return {f"{name}_table": self._cases_view(name, lines) for name, lines in every.items()}
@@ -295,12 +295,12 @@ class HermesOutcome(StudyOutcome):
         """Return a table of cases, with labels and figures as in tables.csv."""
         key = len(next(iter(lines)))
         names = [column.name for column in tables.columns("hermes", name)[key:]]
-        figures = [each.partition(" /") for each in names]
+        figures = [column_name.partition(" /") for column_name in names]
         rows = []
         for label, cases in lines.items():
-            each = len(figures) // len(cases)
+            per_case = len(figures) // len(cases)
             values = (
-                self.found[cases[i // each]].of(figure, float(size or 1))
+                self.found[cases[i // per_case]].of(figure, float(size or 1))
                 for i, (figure, _, size) in enumerate(figures)
             )
             rows.append([*label, *values])
@@ -322,10 +322,10 @@ PARTS: Final[Mapping[str, tuple[Case, ...]]] = {
 
 def run(work: Work) -> HermesOutcome:
     """Simulate all cases, deterministic ones once, then read the published rows and compare."""
-    found = work.measure(case for cases in PARTS.values() for case in cases)
+    measured = work.measure(case for cases in PARTS.values() for case in cases)
     return work.outcome(
         HermesOutcome,
-        compare(found),
+        compare(measured),
         {
             "runs_of_a_stochastic_case": work.runs,
             "runs_of_a_deterministic_case": 1,
@@ -333,7 +333,7 @@ def run(work: Work) -> HermesOutcome:
         },
         about_runs=f"first seed {work.seed}; {work.runs} runs of each stochastic case, one of each "
         "other",
-        found=found,
+        found=measured,
         parts=PARTS,
         asymmetries=tuple(map(transfers.asymmetry, (MSS_BYTES, LARGE_MSS_BYTES))),
     )

@@ -169,16 +169,16 @@ class PingCase(Case):
         return {"round_trip_ms": float(np.nanmin(times_ns)) * 1e3 / NS_PER_S}
 
 
-def window_error_percent(found: Found, case: IdealPathCase) -> float | None:
+def window_error_percent(measured: Found, case: IdealPathCase) -> float | None:
     """Return the error of the goodput against the bound of whole segments."""
-    goodput_bps = found[case]["goodput_bps"].mean
+    goodput_bps = measured[case]["goodput_bps"].mean
     return None if goodput_bps is None else 100 * (goodput_bps / case.bound_whole_segments_bps - 1)
 
 
-def largest_window_error_percent(found: Found, mss_bytes: int) -> float | None:
+def largest_window_error_percent(measured: Found, mss_bytes: int) -> float | None:
     """Return the largest of these errors with this MSS."""
-    errors = (window_error_percent(found, case) for case in ideal_cases(mss_bytes))
-    return max((each for each in errors if each is not None), key=abs, default=None)
+    errors = (window_error_percent(measured, case) for case in ideal_cases(mss_bytes))
+    return max((error for error in errors if error is not None), key=abs, default=None)
 
 
 def ideal_cases(*mss_bytes: int) -> tuple[IdealPathCase, ...]:
@@ -245,14 +245,14 @@ class SessionsCase(Case):
 
     def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return goodput of sessions and background, and the use of the path."""
-        own = slice(self.sessions)
+        session_flows = slice(self.sessions)
         delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
         steady = _steady(outcome, self.sessions, _SESSIONS_WARM_UP_S, _SESSIONS_TIME_S)
         return {
             "goodput_bps": steady["goodput_bps"],
             "background_bps": float(delivered[self.sessions :].sum()) * 8 / _SESSIONS_TIME_S,
             "rtt_ms_mean": steady["rtt_ms_mean"],
-            "timeouts": float(outcome.column("flows", "timeouts")[own].sum()),
+            "timeouts": float(outcome.column("flows", "timeouts")[session_flows].sum()),
             **path_figures(outcome, _SESSIONS_TIME_S),
         }
 
@@ -272,13 +272,13 @@ SESSION_CASES: Final = (
 )
 
 
-def best_of_several(found: Found, background: str, mss_bytes: int = MSS_BYTES) -> SessionsCase:
+def best_of_several(measured: Found, background: str, mss_bytes: int = MSS_BYTES) -> SessionsCase:
     """Return the number of sessions, of those that are several, with the largest mean goodput."""
     table = (SessionsCase(n, TUNED_WINDOW_BYTES, background, mss_bytes) for n in SEVERAL)
 
     def goodput_bps(case: SessionsCase) -> float:
-        mean = found[case]["goodput_bps"].mean
-        # Without a run of one of them the largest is unknown: that one, which has no figures.
+        mean = measured[case]["goodput_bps"].mean
+        # If a case was not run, the largest is unknown: return that case, which has no figures.
         return math.inf if mean is None else mean
 
     return max(table, key=goodput_bps)

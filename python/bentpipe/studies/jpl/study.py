@@ -82,7 +82,7 @@ class Cell(RealCell):
     def labels(self) -> dict[str, str | int]:
         """What tells the cell from the others with these hosts."""
         names = ("bit_error_rate", "one_way_delay_ms", "large_windows")
-        return {each: getattr(self, each) for each in names}
+        return {name: getattr(self, name) for name in names}
 
     @property
     def key(self) -> str:
@@ -166,7 +166,7 @@ def cells(hosts: str = BSD) -> tuple[Cell, ...]:
 def small_window_cells() -> tuple[Cell, ...]:
     """Return the cells with one published figure for both windows, with 64 KB ones."""
     return tuple(
-        replace(each, large_windows="no") for each in cells() if each.large_windows == "both"
+        replace(cell, large_windows="no") for cell in cells() if cell.large_windows == "both"
     )
 
 
@@ -221,7 +221,9 @@ class JplOutcome(StudyOutcome):
         """Return the errors by bit error rate and provenance, in points."""
         by_rate = {
             rate: {
-                each.value: errors_of(rows) for each in COUNTED if (rows := self._rows(rate, each))
+                provenance.value: errors_of(rows)
+                for provenance in COUNTED
+                if (rows := self._rows(rate, provenance))
             }
             for rate in BIT_ERROR_RATES
         }
@@ -249,7 +251,7 @@ class JplOutcome(StudyOutcome):
         errors: list[list[Any]] = []
         signed: list[list[Any]] = []
         for rate in BIT_ERROR_RATES:
-            groups = [self._rows(rate, each) for each in COUNTED]
+            groups = [self._rows(rate, provenance) for provenance in COUNTED]
             errors.append([rate, *(x for rows in groups for x in (mean_error(rows), len(rows)))])
             of_rate = (self.main.where(bit_error_rate=rate, large_windows=w).rows for w in WINDOWS)
             signed.append([rate, *(mean_error(rows, absolute=False) for rows in of_rate)])
@@ -260,9 +262,9 @@ class JplOutcome(StudyOutcome):
         yield _view("terminal", self.main.rows)
         yield ""
         yield from self.headline()
-        for each in COUNTED:
-            errors = ((rate, self._rows(rate, each)) for rate in BIT_ERROR_RATES)
-            yield f"{each.value.capitalize()}, by bit error rate: " + ", ".join(
+        for provenance in COUNTED:
+            errors = ((rate, self._rows(rate, provenance)) for rate in BIT_ERROR_RATES)
+            yield f"{provenance.value.capitalize()}, by bit error rate: " + ", ".join(
                 f"{rate}: {tables.estimate_text(mean_error(rows))}" for rate, rows in errors if rows
             )
         yield (
@@ -297,14 +299,16 @@ def run(work: Work) -> JplOutcome:
 def run_real_time(work: RealWork) -> RealOutcome:
     """Run cells in real time, and simulate them with both hosts."""
     table = cells_named(work.chosen)
-    found = work.compare(
+    measurements = work.compare(
         {cell: replace(cell, hosts=KERNEL) for cell in table}, runs=_SIMULATED_RUNS
     )
     # Every run is over: the published figures may be read.
     published = read_published()
     rows = (
-        each.row(row_of(cell, published[cell], each.simulated[UTILIZATION]), UTILIZATION)
-        for cell, each in found.items()
+        measurement.row(
+            row_of(cell, published[cell], measurement.simulated[UTILIZATION]), UTILIZATION
+        )
+        for cell, measurement in measurements.items()
     )
     return work.outcome(
         RealOutcome,
@@ -328,17 +332,17 @@ def compare(measured: Measured[Cell], published: Mapping[Cell, float]) -> dict[s
     """Return the table for the profile of the time, with small windows, and for linux hosts."""
     every = {
         BSD: zip(cells(), cells(), strict=True),
-        BSD_SMALL: ((each, replace(each, large_windows="both")) for each in small_window_cells()),
+        BSD_SMALL: ((cell, replace(cell, large_windows="both")) for cell in small_window_cells()),
         LINUX: zip(cells(LINUX), cells(), strict=True),
     }
-    found = {
+    compared = {
         name: tuple(row_of(c, published[of], measured[c][UTILIZATION]) for c, of in pairs)
         for name, pairs in every.items()
     }
-    found[LINUX] = tuple(
-        replace(row, provenance=Provenance.PREDICTED, judged=False) for row in found[LINUX]
+    compared[LINUX] = tuple(
+        replace(row, provenance=Provenance.PREDICTED, judged=False) for row in compared[LINUX]
     )
-    return {name: Comparison(rows) for name, rows in found.items()}
+    return {name: Comparison(rows) for name, rows in compared.items()}
 
 
 def row_of(cell: Cell, published: float, simulated: Samples) -> Row:
@@ -377,7 +381,7 @@ def inconsistencies(main: Comparison) -> list[str]:
         ]
     values = {tuple(row.labels.values()): row.published or 0.0 for row in main.rows}
     excess = (value - values.get(("0", *place), value) for (_, *place), value in values.items())
-    above = [each for each in excess if each > 0]
+    above = [difference for difference in excess if difference > 0]
     if above:
         texts.append(
             f"{len(above)} published cells with bit errors exceed the cell without errors at the "

@@ -254,10 +254,10 @@ class DeliveredBytes:
         samples = result.tables["flow_samples"].drop_nulls("delivered_bytes").sort("time_ns")
         self._flows = [
             (
-                np.append(0.0, own["time_ns"].to_numpy() / NS_PER_S),
-                np.append(0.0, own["delivered_bytes"].to_numpy()).astype(np.float64),
+                np.append(0.0, flow_samples["time_ns"].to_numpy() / NS_PER_S),
+                np.append(0.0, flow_samples["delivered_bytes"].to_numpy()).astype(np.float64),
             )
-            for own in samples.partition_by("flow", maintain_order=True)
+            for flow_samples in samples.partition_by("flow", maintain_order=True)
         ]
 
     def bytes(self, at_s: float) -> float:

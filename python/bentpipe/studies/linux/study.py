@@ -37,7 +37,7 @@ ALL, NOT_LIMITED = "all", "not limited by the link rate"
 _GROUPS: Final = {"all": ALL, "not_limited": NOT_LIMITED}
 _STATISTICS: Final = {"median": 0.5, "p90": 0.9}
 _WORDS: Final = {"median": "median", "p90": "90th percentile"}
-# Of the link rate's limit of a value, in titles of tables.
+# By whether the link rate limits a value (None: no goodput): the end of a table's title.
 _LIMITS: Final = {
     False: ", not limited by the link rate",
     True: ", limited by the link rate",
@@ -86,17 +86,17 @@ class Measure:
 MEASURES: Final = tuple(map(Measure.of_row, read_rows("linux", "measures.csv")))
 
 
-def row_of(measure: Measure, name: str, point: Point, found: RealMeasurement) -> Row:
+def row_of(measure: Measure, name: str, point: Point, measurement: RealMeasurement) -> Row:
     """Return one value of a point in both engines.
 
     ``simulated`` are the values of all seeds, ``same_seeds`` is the mean with the kernel's seeds.
-    There is none of an engine of which a run lacks it, nor of the kernel without a valid run.
+    An engine has no value if one of its runs lacks it; the kernel has none without a valid run.
     """
-    both = kernel, same = _in_both(found, name)
-    values = Samples.of((run[name] for run in found.simulated.runs.values()), exact=False)
-    if len(values.values) < len(found.simulated.runs):
+    both = kernel, same = _in_both(measurement, name)
+    values = Samples.of((run[name] for run in measurement.simulated.runs.values()), exact=False)
+    if len(values.values) < len(measurement.simulated.runs):
         values = Samples()
-    errors = [_difference_percent(each, kernel) for each in values.values]
+    errors = [_difference_percent(value, kernel) for value in values.values]
     link = ("rate_mbps", "rtt_ms", "queue_bdp", "loss", "flows", "size_bytes")
     return Row(
         labels={"point": point.key, "kind": point.kind, "measure": measure.name, "value": name},
@@ -109,31 +109,31 @@ def row_of(measure: Measure, name: str, point: Point, found: RealMeasurement) ->
         judged=False,
         more={
             "control": point.label,
-            **{each: getattr(point, each) for each in link},
+            **{setting: getattr(point, setting) for setting in link},
             "same_seeds": same,
             "emulated": kernel,
             "difference_percent": _difference_percent(same, kernel),
             "mean_difference_percent": Samples.of(errors, exact=False),
-            "rate_limited": is_rate_limited(point, name, found),
-            "excluded": all(each is not None and each < measure.min_value for each in both),
-            "attempts": sum(run.attempts for run in found.runs),
-            "invalid": found.invalid,
+            "rate_limited": is_rate_limited(point, name, measurement),
+            "excluded": all(value is not None and value < measure.min_value for value in both),
+            "attempts": sum(run.attempts for run in measurement.runs),
+            "invalid": measurement.invalid,
         },
     )
 
 
-def _in_both(found: RealMeasurement, name: str) -> tuple[float | None, float | None]:
-    return (found.emulated(name) if found.valid else None), found.same_seeds(name)
+def _in_both(measurement: RealMeasurement, name: str) -> tuple[float | None, float | None]:
+    return (measurement.emulated(name) if measurement.valid else None), measurement.same_seeds(name)
 
 
-def is_rate_limited(point: Point, name: str, found: RealMeasurement) -> bool | None:
+def is_rate_limited(point: Point, name: str, measurement: RealMeasurement) -> bool | None:
     """Return whether the link rate limits a goodput in both engines; None for other values."""
     name = "goodput_bps" if point.kind == "goodput" else name
     if not name.endswith("_bps"):
         return None
     is_halved = (point.kind, name) == ("rate-step", "after_bps")
     least_bps = LIMITED_SHARE * point.possible_bps / (2 if is_halved else 1)
-    return all(each is not None and each >= least_bps for each in _in_both(found, name))
+    return all(bps is not None and bps >= least_bps for bps in _in_both(measurement, name))
 
 
 def _difference_percent(simulated: float | None, kernel: float | None) -> float | None:
@@ -179,7 +179,10 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain data; null is a percentile that depends on a failed point."""
-        values = {key: each if math.isfinite(each) else None for key, each in self.found.items()}
+        values = {
+            key: difference if math.isfinite(difference) else None
+            for key, difference in self.found.items()
+        }
         return {
             "title": self.measure.title,
             "counted": self.counted,
@@ -209,16 +212,16 @@ def summarize(measure: Measure, rows: Iterable[Row]) -> Summary | None:
     A row without a difference, because every run in real time was late, counts as infinite, so
     that it meets no threshold. It is in both groups.
     """
-    own = [row for row in rows if row["measure"] == measure.name]
-    if not own:
+    of_measure = [row for row in rows if row["measure"] == measure.name]
+    if not of_measure:
         return None
-    counted = [row for row in own if not row["excluded"]]
+    counted = [row for row in of_measure if not row["excluded"]]
     groups = {ALL: counted, NOT_LIMITED: [row for row in counted if row["rate_limited"] is False]}
     return Summary(
         measure=measure,
         counted=len(counted),
         failed=sum(row["difference_percent"] is None for row in counted),
-        excluded=len(own) - len(counted),
+        excluded=len(of_measure) - len(counted),
         found={
             (group, name): quantile(map(size_of, of_group), share)
             for group, of_group in groups.items()
@@ -247,21 +250,26 @@ class LinuxOutcome(RealOutcome):
 
     def late(self) -> list[str]:
         """Return the points that were late in every attempt."""
-        return [point.key for point, each in self.found.items() if each.invalid is not None]
+        return [
+            point.key
+            for point, measurement in self.found.items()
+            if measurement.invalid is not None
+        ]
 
     def missed(self) -> list[str]:
         """Return the thresholds that are not met."""
-        return [text for each in self.summaries() for text in each.missed]
+        return [text for summary in self.summaries() for text in summary.missed]
 
     def summaries(self) -> list[Summary]:
         """Return the summaries of all measures that have values."""
         every = (summarize(measure, self.main.rows) for measure in MEASURES)
-        return [each for each in every if each is not None]
+        return [summary for summary in every if summary is not None]
 
     def largest(self) -> list[Row]:
         """Return the largest differences, in units of the first threshold of their measure."""
         units = {
-            each.name: next(iter(each.limits.values()), _DEFAULT_THRESHOLD) for each in MEASURES
+            measure.name: next(iter(measure.limits.values()), _DEFAULT_THRESHOLD)
+            for measure in MEASURES
         }
         counted = [row for row in self.main.rows if not row["excluded"]]
         counted.sort(key=lambda row: size_of(row) / units[row["measure"]], reverse=True)
@@ -269,12 +277,12 @@ class LinuxOutcome(RealOutcome):
 
     def summary(self) -> dict[str, Any]:
         """Return the number of rows, the points that were late, and the measures."""
-        found = self.summaries()
+        summaries = self.summaries()
         return {
             "rows": len(self.main.rows),
             "invalid": self.late(),
             "passed": not self.missed(),
-            "measures": {each.measure.name: each.to_json() for each in found},
+            "measures": {summary.measure.name: summary.to_json() for summary in summaries},
         }
 
     def extras(self) -> dict[str, Any]:
@@ -284,10 +292,12 @@ class LinuxOutcome(RealOutcome):
                 {
                     "point": point.key,
                     **{name: value for name, value in asdict(point).items() if value != ""},
-                    "emulated": [{"seed": run.seed, **run.figures} for run in each.valid],
-                    "simulated": [{"seed": n, **run} for n, run in each.simulated.runs.items()],
+                    "emulated": [{"seed": run.seed, **run.figures} for run in measurement.valid],
+                    "simulated": [
+                        {"seed": n, **run} for n, run in measurement.simulated.runs.items()
+                    ],
                 }
-                for point, each in self.found.items()
+                for point, measurement in self.found.items()
             ],
         }
 
@@ -318,37 +328,37 @@ class LinuxOutcome(RealOutcome):
     def summary_view(self) -> View:
         """Return the measures, one a row for each group of points."""
         rows: list[list[Any]] = []
-        for each in self.summaries():
+        for summary in self.summaries():
             for group in _GROUPS.values():
-                limits = {k: limit for k, limit in each.measure.limits.items() if k[0] == group}
-                values = [each.found.get((group, name)) for name in _STATISTICS]
+                limits = {k: limit for k, limit in summary.measure.limits.items() if k[0] == group}
+                values = [summary.found.get((group, name)) for name in _STATISTICS]
                 verdicts = (
-                    f"{_WORDS[key[1]]} {limit:.0%}: {'passed' if each.meets(key) else 'MISSED'}"
+                    f"{_WORDS[key[1]]} {limit:.0%}: {'passed' if summary.meets(key) else 'MISSED'}"
                     for key, limit in limits.items()
                 )
                 if values[0] is not None and (group == ALL or limits):
-                    counts = (each.counted, each.failed, each.excluded)
+                    counts = (summary.counted, summary.failed, summary.excluded)
                     texts = (Cell(value, _percent(value)) for value in values if value is not None)
-                    rows.append([each.measure.title, group, *counts, *texts])
+                    rows.append([summary.measure.title, group, *counts, *texts])
                     rows[-1].append(", ".join(verdicts) or None)
         return _view("summary", rows)
 
     def views(self) -> list[View]:
         """Return the points, a table for each kind; those limited by the link's rate are apart."""
-        found = []
+        views = []
         for kind in dict.fromkeys(point.kind for point in self.found):
             of_kind = [row for row in self.main.rows if row["kind"] == kind]
             # The values of a goodput point are one row.
             size, columns = (3, "goodput") if kind == "goodput" else (1, "value")
             lines = [of_kind[i : i + size] for i in range(0, len(of_kind), size)]
             for is_limited, suffix in _LIMITS.items():
-                rows = [_line(each) for each in lines if each[0]["rate_limited"] is is_limited]
+                rows = [_line(line) for line in lines if line[0]["rate_limited"] is is_limited]
                 if rows:
-                    found.append(_view(columns, rows, kind=kind, suffix=suffix))
-        return found
+                    views.append(_view(columns, rows, kind=kind, suffix=suffix))
+        return views
 
 
-_TITLES: Final = {each.name: each.title for each in MEASURES}
+_TITLES: Final = {measure.name: measure.title for measure in MEASURES}
 
 
 def _line(rows: Sequence[Row]) -> list[Any]:
@@ -390,18 +400,18 @@ def _number(row: Row, name: str) -> Cell:
 
 def run_real_time(work: RealWork) -> LinuxOutcome:
     """Run points in real time, and simulate those that are done with 20 seeds."""
-    names = {each: (each.key, f"{each.grid}:{each.kind}") for each in points()}
+    names = {point: (point.key, f"{point.grid}:{point.kind}") for point in points()}
     chosen = [
-        replace(each, seconds=work.seconds) for each in cells_by_name("linux", work.chosen, names)
+        replace(point, seconds=work.seconds) for point in cells_by_name("linux", work.chosen, names)
     ]
-    by_rate = sorted(chosen, key=lambda each: each.rate_mbps)
+    by_rate = sorted(chosen, key=lambda point: point.rate_mbps)
     # Fast points run at the same time as slow ones.
     mixed = dict.fromkeys(chain.from_iterable(zip(reversed(by_rate), by_rate, strict=True)))
-    measured = work.compare({each: each for each in mixed}, runs=SEEDS)
-    found = {each: measured[each] for each in chosen if measured[each].runs}
+    measured = work.compare({point: point for point in mixed}, runs=SEEDS)
+    measurements = {point: measured[point] for point in chosen if measured[point].runs}
     rows = tuple(
-        row_of(measure, name, point, each)
-        for point, each in found.items()
+        row_of(measure, name, point, measurement)
+        for point, measurement in measurements.items()
         for measure in MEASURES
         if measure.applies_to(point)
         for name in measure.values
@@ -416,5 +426,5 @@ def run_real_time(work: RealWork) -> LinuxOutcome:
             "cores": os.cpu_count(),
         },
         folder=work.folder,
-        found=found,
+        found=measurements,
     )

@@ -68,8 +68,8 @@ MAX_VARIANT_RUNS: Final = 3
 VARIANT_KS: Final = (1, 3)
 
 BASE: Final = Variant(name="as described")
-VARIANTS: Final = tuple(Variant(**each) for each in read_yaml("osu", "variants.yaml"))
-_BY_NAME: Final = {each.name: each for each in (BASE, *VARIANTS)}
+VARIANTS: Final = tuple(Variant(**settings) for settings in read_yaml("osu", "variants.yaml"))
+_BY_NAME: Final = {variant.name: variant for variant in (BASE, *VARIANTS)}
 
 
 @dataclass(frozen=True)
@@ -195,12 +195,12 @@ def cells() -> tuple[Cell, ...]:
 
 def mean_over(cells: Sequence[Measurement], figure: str) -> Samples:
     """Return the mean of a figure over cells, for each seed that all that ran have."""
-    runs = [values for each in cells if (values := each.by_seed(figure))]
-    seeds = [seed for seed in runs[0] if all(seed in each for each in runs)] if runs else []
-    return Samples.of((fmean(each[seed] for each in runs) for seed in seeds), exact=False)
+    runs = [values for measurement in cells if (values := measurement.by_seed(figure))]
+    seeds = [seed for seed in runs[0] if all(seed in by_seed for by_seed in runs)] if runs else []
+    return Samples.of((fmean(by_seed[seed] for by_seed in runs) for seed in seeds), exact=False)
 
 
 def lowest(cells: Sequence[Measurement], figure: str) -> float | None:
     """Return the lowest mean of a figure over cells."""
-    means = (each[figure].mean for each in cells)
+    means = (measurement[figure].mean for measurement in cells)
     return min((mean for mean in means if mean is not None), default=None)

@@ -87,12 +87,12 @@ def compare(measured: Measured[Cell], claims: Claims) -> dict[str, Comparison]:
         for cell in selective
         if cell.buffer_rtt >= claims[FAIRNESS].from_buffer_rtt
     )
-    every = (efficiency_row(*each, claims[EFFICIENCY]) for each in measured.items())
-    found = {EFFICIENCY: every, RISE: rises, FAIRNESS: fair}
-    return {name: Comparison(tuple(rows)) for name, rows in found.items()}
+    every = (efficiency_row(*pair, claims[EFFICIENCY]) for pair in measured.items())
+    by_claim = {EFFICIENCY: every, RISE: rises, FAIRNESS: fair}
+    return {name: Comparison(tuple(rows)) for name, rows in by_claim.items()}
 
 
-def efficiency_row(cell: Cell, found: Measurement, claim: Claim) -> Row:
+def efficiency_row(cell: Cell, measurement: Measurement, claim: Claim) -> Row:
     """Return a cell with its efficiency; the claim is on selective drop and large buffers."""
     is_claimed = cell.discipline == cells.SELECTIVE and cell.buffer_rtt >= claim.from_buffer_rtt
     together, half = halving(cell.k)
@@ -100,20 +100,20 @@ def efficiency_row(cell: Cell, found: Measurement, claim: Claim) -> Row:
         cell,
         unit="%",
         published=claim.min_value if is_claimed else None,
-        simulated=found[EFFICIENCY],
+        simulated=measurement[EFFICIENCY],
         tolerance=ENOUGH,
         reason=(
             "In theory, with this buffer equal sources that all halve at once leave "
             f"{number(together)} %, with every second one {number(half)} %: too many lose in the "
             "same round trip, or too much is lost in slow start to recover before the end "
-            f"({number(found['recoveries_per_source'].mean)} recoveries a source)."
+            f"({number(measurement['recoveries_per_source'].mean)} recoveries a source)."
         ),
         more={
             "one_way_ms": cell.route.one_way_ms,
             "rtt_ms": cell.route.rtt_ms,
             "mss_bytes": cell.route.mss_bytes,
             "buffer_cells": cell.buffer_cells,
-            **{figure: found[figure] for figure in FIGURES},
+            **{figure: measurement[figure] for figure in FIGURES},
         },
     )
 
@@ -147,14 +147,14 @@ def rise_row(measured: Measured[Cell], cell: Cell, half: Cell) -> Row:
     return replace(row, provenance=Provenance.CALIBRATED) if is_calibrated else row
 
 
-def fairness_row(cell: Cell, found: Measurement, claim: Claim) -> Row:
+def fairness_row(cell: Cell, measurement: Measurement, claim: Claim) -> Row:
     """Return the fairness of a cell against the study's own bound."""
-    recoveries = found["recoveries_per_source"]
+    recoveries = measurement["recoveries_per_source"]
     return _row(
         cell,
         unit="(Jain's index)",
         published=claim.min_value,
-        simulated=found[FAIRNESS],
+        simulated=measurement[FAIRNESS],
         tolerance=FAIR,
         how=f"The source says 'high'; {claim.min_value:g} is this study's bound.",
         reason=(
@@ -178,7 +178,8 @@ def _row(cell: Cell, **values: Any) -> Row:
 def sensitivity_row(changed: str, measured: Mapping[Cell, Measurement]) -> Row:
     """Return the cells of a variant together; nothing is published for it."""
     half, eighth = (
-        [each for cell, each in measured.items() if cell.k == k] for k in cells.VARIANT_KS
+        [measurement for cell, measurement in measured.items() if cell.k == k]
+        for k in cells.VARIANT_KS
     )
     every = list(measured.values())
     return Row(
@@ -258,14 +259,15 @@ def losses_figure(measured: Measured[Cell]) -> Figure:
     """Draw fairness over loss recoveries a source: a mark for each cell with selective drop."""
     figure, (axes,) = new_figure(1, 1, height_in=3.0)
     for colour, scenario in zip(PALETTE, cells.ROUTES, strict=False):
-        found = [
-            each
-            for cell, each in measured.items()
-            if (cell.route_name, cell.discipline) == (scenario, cells.SELECTIVE) and each.runs
+        measurements = [
+            measurement
+            for cell, measurement in measured.items()
+            if (cell.route_name, cell.discipline) == (scenario, cells.SELECTIVE)
+            and measurement.runs
         ]
         axes.plot(
-            [each["recoveries_per_source"].mean or 0.0 for each in found],
-            [each["fairness"].mean or 0.0 for each in found],
+            [measurement["recoveries_per_source"].mean or 0.0 for measurement in measurements],
+            [measurement["fairness"].mean or 0.0 for measurement in measurements],
             linestyle="none",
             marker="o",
             markersize=4,
@@ -321,8 +323,8 @@ class OsuOutcome(StudyOutcome):
     def extras(self) -> dict[str, Any]:
         """Return the claims in words."""
         return {
-            "published_claims": [each.published for each in self.claims.values()],
-            "claims": {name: each.claim for name, each in self.claims.items()},
+            "published_claims": [claim.published for claim in self.claims.values()],
+            "claims": {name: claim.claim for name, claim in self.claims.items()},
         }
 
     def headline(self) -> list[str]:
@@ -374,8 +376,8 @@ class OsuOutcome(StudyOutcome):
             "losses_figure": losses_figure(self.measured),
             "margin_text": margin_text,
             "mean_over": {
-                each: {figure: cells.mean_over(found, figure) for figure in _CURVES}
-                for each, found in fair.items()
+                discipline: {figure: cells.mean_over(measurements, figure) for figure in _CURVES}
+                for discipline, measurements in fair.items()
             },
             "halving_table": _view("halving", halved),
             "cells_table": _view("cells", self._cells_beside_drop_tail()),
@@ -425,10 +427,11 @@ def run(
     few = min(work.runs, cells.MAX_VARIANT_RUNS)
     grid = tuple(cells.cells() if grid is None else grid)
     some = [
-        each for each in grid if each.k in cells.VARIANT_KS and each.discipline == cells.SELECTIVE
+        cell for cell in grid if cell.k in cells.VARIANT_KS and cell.discipline == cells.SELECTIVE
     ]
     varied = {
-        each.name: [replace(cell, variant_name=each.name) for cell in some] for each in variants
+        variant.name: [replace(cell, variant_name=variant.name) for cell in some]
+        for variant in variants
     }
     every = dict.fromkeys(grid, work.runs)
     every |= {cell: few for of_variant in varied.values() for cell in of_variant}
@@ -445,7 +448,7 @@ def run(
     sensitivity |= {
         name: {cell: measured[cell] for cell in of_variant} for name, of_variant in varied.items()
     }
-    rows = tuple(sensitivity_row(*each) for each in sensitivity.items())
+    rows = tuple(sensitivity_row(*pair) for pair in sensitivity.items())
     return work.outcome(
         OsuOutcome,
         {**compare(by_cell, claims), SENSITIVITY: Comparison(rows)},

@@ -169,9 +169,9 @@ class Run(RealCell):
                 scenario, LOAD_PAYLOAD_BYTES, 8 * LOAD_PAYLOAD_BYTES * self.number
             )
         if self.what in {"tcp", "efficiency"}:
-            found = tcp_scenario(base, self.number, self.duration, kernel=self.kernel)
+            transfer = tcp_scenario(base, self.number, self.duration, kernel=self.kernel)
             delay = {} if self.what == "tcp" else {"delay": "0 ms"}
-            return scenario_of(found.to_dict(), directions=delay)
+            return scenario_of(transfer.to_dict(), directions=delay)
         if self.what == "rate":
             return iperf_scenario(scenario_of(base), self.number, self.rate_bps)
         return scenario_of(base)
@@ -214,15 +214,15 @@ def loads(settings: Settings) -> list[Run]:
 
 def loads_of(measured: Measured[Run]) -> tuple[Record, ...]:
     """Return the results of the loads, each compared with the same load without aggregation."""
-    found = []
+    records = []
     for run in measured:
-        pair = [measured[each] for each in (run, replace(run, hold_ms=0))]
-        if run.what != "load" or not all(each.runs for each in pair):
+        pair = [measured[load] for load in (run, replace(run, hold_ms=0))]
+        if run.what != "load" or not all(measurement.runs for measurement in pair):
             continue
-        (frames,), (packets,) = (each["frames"].values for each in pair)
-        (delay_ms,), (alone_ms,) = (each["delay_ms"].values for each in pair)
+        (frames,), (packets,) = (measurement["frames"].values for measurement in pair)
+        (delay_ms,), (alone_ms,) = (measurement["delay_ms"].values for measurement in pair)
         frames_per_second = run.number * frames / packets
-        found.append(
+        records.append(
             Record(
                 hold_ms=run.hold_ms,
                 offered_pps=run.number,
@@ -231,13 +231,13 @@ def loads_of(measured: Measured[Run]) -> tuple[Record, ...]:
                 added_delay_ms=delay_ms - alone_ms,
             )
         )
-    return tuple(found)
+    return tuple(records)
 
 
 def begins_at(loads: tuple[Record, ...], hold_ms: int) -> int | None:
     """Return the smallest load of those tried at which fewer frames than packets are sent."""
-    own = [each for each in loads if each["hold_ms"] == hold_ms]
-    offered = {each["offered_pps"]: each["frames_per_second"] for each in own}
+    held = [record for record in loads if record["hold_ms"] == hold_ms]
+    offered = {record["offered_pps"]: record["frames_per_second"] for record in held}
     return min((pps for pps, frames in offered.items() if frames < _PAYS_BELOW * pps), default=None)
 
 
@@ -266,8 +266,8 @@ def size_of(
 
 
 def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, str]:
-    """Return packets a frame and a second, in full frames, and whether processor or link limits."""
-    functions = {each["kind"]: each for each in plan["gateways"][0]["functions"]}
+    """Return packets a frame and a second with full frames, and what limits them, as text."""
+    functions = {function["kind"]: function for function in plan["gateways"][0]["functions"]}
     packet = payload_bytes + UDP_IP_BYTES
     first = packet + 2 + (packet > _SHORT_FIRST_PACKET_BYTES) + (packet > _LONG_PACKET_BYTES)
     later = packet + 1 + (packet > _SHORT_PACKET_BYTES)
@@ -280,9 +280,9 @@ def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> tuple[int, float, s
     return 1 + more, (1 + more) * min(by_processor, by_link), limit
 
 
-def converged(found: Search | None, payload_bytes: int) -> Limit | None:
+def converged(search: Search | None, payload_bytes: int) -> Limit | None:
     """Return the rate of one payload; None if its search did not converge."""
-    limits = () if found is None else found.limits
+    limits = () if search is None else search.limits
     return next((r for r in limits if r.payload_bytes == payload_bytes and r.converged), None)
 
 
@@ -322,25 +322,30 @@ def measure(settings: Settings, work: Work) -> Measurements:
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
     narrow = scenario_of(base, directions=_NARROW)
     planned = [*searches.values(), (narrow, tuple(range(1, fine_step + 1)))]
-    work.total = len(runs) + sum(work.trials(*each, RESOLUTION) for each in planned)
-    found = {name: work.search(*each, resolution=RESOLUTION) for name, each in searches.items()}
-    fine = _fine_sizes(_complete(found["coarse"]))
+    work.total = len(runs) + sum(
+        work.trials(*scenario_and_sizes, RESOLUTION) for scenario_and_sizes in planned
+    )
+    searched = {
+        name: work.search(*scenario_and_sizes, resolution=RESOLUTION)
+        for name, scenario_and_sizes in searches.items()
+    }
+    fine = _fine_sizes(_complete(searched["coarse"]))
     finest = work.search(narrow, fine, resolution=RESOLUTION) if fine else None
     measured = work.measure(runs)
-    modes = {mode: _complete(found[mode]) for mode in ("route", *MODES)}
-    sharing = {n: _complete(found[f"shared {n}"]) for n in settings.terminals}
+    modes = {mode: _complete(searched[mode]) for mode in ("route", *MODES)}
+    sharing = {n: _complete(searched[f"shared {n}"]) for n in settings.terminals}
     plan = Plan.resolve(aggregated_scenario(base, settings.aggregated_duration)).data
-    aggregated = _complete(found["aggregated"])
+    aggregated = _complete(searched["aggregated"])
     return Measurements(
-        table=found["table"],
-        round_figure=found["round figure"],
+        table=searched["table"],
+        round_figure=searched["round figure"],
         limits_pps={
-            mode: each.limits[0].aggregate_packets_per_second or 0.0
-            for mode, each in modes.items()
-            if each is not None
+            mode: search.limits[0].aggregate_packets_per_second or 0.0
+            for mode, search in modes.items()
+            if search is not None
         },
         crossover=_crossover(narrow, _complete(finest)),
-        sharing={n: each for n, each in sharing.items() if each is not None},
+        sharing={n: search for n, search in sharing.items() if search is not None},
         duplex=tuple(_duplex(measured)),
         tcp_bps={
             run.number: bps
@@ -350,7 +355,7 @@ def measure(settings: Settings, work: Work) -> Measurements:
         efficiency_percent=measured[_efficiency(settings)]["efficiency_percent"].mean,
         one_way_delay_ms=measured[_DELAY]["delay_ms"].mean,
         aggregated_sizes=tuple(
-            size_of(plan, size, found["table"], aggregated) for size in settings.aggregated_sizes
+            size_of(plan, size, searched["table"], aggregated) for size in settings.aggregated_sizes
         ),
         loads=loads_of(measured),
         interrupted=work.interrupted,
@@ -391,8 +396,8 @@ def _runs(settings: Settings) -> list[Run]:
     ]
 
 
-def _complete(found: Search | None) -> Search | None:
-    return None if found is None or found.interrupted else found
+def _complete(search: Search | None) -> Search | None:
+    return None if search is None or search.interrupted else search
 
 
 def _fine_sizes(coarse: Search | None) -> tuple[int, ...]:
@@ -408,18 +413,18 @@ def _fine_sizes(coarse: Search | None) -> tuple[int, ...]:
 
 def _crossover(narrow: Scenario, fine: Search | None) -> dict[str, float] | None:
     plan: Mapping[str, Any] = Plan.resolve(narrow).data
-    for each in () if fine is None else fine.limits:
-        if each.first_loss is not None and each.first_loss.limit == "channel":
-            ip_bytes = each.payload_bytes + UDP_IP_BYTES
+    for limit in () if fine is None else fine.limits:
+        if limit.first_loss is not None and limit.first_loss.limit == "channel":
+            ip_bytes = limit.payload_bytes + UDP_IP_BYTES
             link_bytes = frame_bits(plan["directions"][0]["framing"], ip_bytes) / 8
-            sizes = {"payload_bytes": each.payload_bytes, "ip_bytes": ip_bytes}
+            sizes = {"payload_bytes": limit.payload_bytes, "ip_bytes": ip_bytes}
             return {**sizes, "link_bytes": link_bytes}
     return None
 
 
 def _duplex(measured: Measured[Run]) -> Iterator[Record]:
-    for run, found in measured.items():
-        there, back = found["forward_pps"].mean, found["return_pps"].mean
+    for run, measurement in measured.items():
+        there, back = measurement["forward_pps"].mean, measurement["return_pps"].mean
         if run.what == "duplex" and there is not None and back is not None:
             pps = {"offered_pps": run.number, "forward_pps": there, "return_pps": back}
             yield {**pps, "forward_percent": 100 * there / (there + back)}

@@ -68,7 +68,7 @@ def simulated_facts(measured: measure.Measurements) -> dict[str, float | None]:
     """Return the simulated values of the note's other figures; None was not run."""
     limits = measured.limits_pps
     bridge = [limits[mode] for mode in measure.MODES if mode in limits]
-    overload = [each for each in measured.duplex if each["offered_pps"] == OVERLOAD_PPS]
+    overload = [record for record in measured.duplex if record["offered_pps"] == OVERLOAD_PPS]
     crossover, tcp_bps = measured.crossover, measured.tcp_bps
     return {
         "packet rate limit; routing; both directions together": limits.get("route"),
@@ -103,17 +103,17 @@ def compare(
         else Provenance.PREDICTED
         for size in settings.sizes
     }
-    own = dict.fromkeys(settings.sizes, Provenance.CALIBRATED)
+    calibrated = dict.fromkeys(settings.sizes, Provenance.CALIBRATED)
     comparisons = {
         name: Comparison(
             tuple(
-                table_row(size, table[size], unit, found, provenances[size])
+                table_row(size, table[size], unit, search, provenances[size])
                 for size in settings.sizes
             )
         )
-        for name, unit, found, provenances in (
-            (RATES, "Mbit/s", measured.table, own),
-            (PACKETS, "packet/s", measured.table, own),
+        for name, unit, search, provenances in (
+            (RATES, "Mbit/s", measured.table, calibrated),
+            (PACKETS, "packet/s", measured.table, calibrated),
             (ROUND, "Mbit/s", measured.round_figure, rounded),
         )
     }
@@ -126,11 +126,11 @@ def table_row(
     size: int,
     published: Mapping[str, str],
     unit: str,
-    found: Search | None,
+    search: Search | None,
     provenance: Provenance,
 ) -> Row:
     """Return a row of the table, as a rate in Mbit/s or in packets a second."""
-    best = measure.converged(found, size)
+    best = measure.converged(search, size)
     loss = None if best is None else best.first_loss
     rate_bps = None if best is None or loss is None else best.passes
     by_rate = unit == "Mbit/s"
@@ -168,10 +168,10 @@ def table_figure(comparison: Comparison, label: str) -> Figure:
 def duplex_figure(duplex: Sequence[measure.Record]) -> Figure:
     """Draw the delivered over the offered packets a second of both directions."""
     figure, (axes,) = new_figure(1, 1, height_in=3.2)
-    offered = [each["offered_pps"] for each in duplex]
+    offered = [record["offered_pps"] for record in duplex]
     marks: dict[str, Any] = {"linestyle": "none", "marker": "x"}
     for color, name, style in zip(PALETTE, ("forward", "return"), ({}, marks), strict=False):
-        delivered = [each[f"{name}_pps"] for each in duplex]
+        delivered = [record[f"{name}_pps"] for record in duplex]
         axes.plot(offered, delivered, color=color, label=name, **style)
     axes.plot(offered, offered, color=MUTED, linestyle=":", linewidth=1, label="offered")
     return _finish(figure, axes, "Offered in each direction [packets/s]", "Delivered [packets/s]")
@@ -202,11 +202,11 @@ def load_figure(loads: Sequence[measure.Record], hold_times_ms: Sequence[int]) -
     """Draw packets a frame and added delay over the load, a line for each hold time."""
     figure, (packets, delay) = new_figure(2, 1, height_in=4.8)
     for color, hold_ms in zip(PALETTE, hold_times_ms, strict=False):
-        ours = [each for each in loads if each["hold_ms"] == hold_ms]
-        offered = [each["offered_pps"] for each in ours]
+        ours = [record for record in loads if record["hold_ms"] == hold_ms]
+        offered = [record["offered_pps"] for record in ours]
         for axes, values in (
-            (packets, [each["packets_per_frame"] for each in ours]),
-            (delay, [each["added_delay_ms"] for each in ours]),
+            (packets, [record["packets_per_frame"] for record in ours]),
+            (delay, [record["added_delay_ms"] for record in ours]),
         ):
             axes.plot(offered, values, color=color, marker="o", label=f"{hold_ms} ms")
     packets.axvline(measure.PUBLISHED_LOAD_PPS, color=MUTED, linestyle=":", label="published")
@@ -260,10 +260,10 @@ class SnipOutcome(StudyOutcome):
             "shared_hub": [
                 {
                     "terminals": terminals,
-                    "packets_per_second_each": found.limits[0].packets_per_second,
-                    "packets_per_second_all": found.limits[0].aggregate_packets_per_second,
+                    "packets_per_second_each": search.limits[0].packets_per_second,
+                    "packets_per_second_all": search.limits[0].aggregate_packets_per_second,
                 }
-                for terminals, found in measured.sharing.items()
+                for terminals, search in measured.sharing.items()
             ],
             "aggregation": {
                 "sizes": list(measured.aggregated_sizes),
@@ -320,11 +320,12 @@ class SnipOutcome(StudyOutcome):
         """Return the gain of aggregation, one sentence a line."""
         number = tables.number
         lines = [
-            f"{each['payload_bytes']} bytes: {number(each['without_pps'], 0)} packets a second "
-            f"without aggregation, {number(each['with_pps'], 0)} with it, {number(each['gain'])} "
-            f"times as many; on paper {number(each['paper_pps'], 0)}, limited by "
-            f"{each['paper_limit']} (error {number(each['error_percent'], sign=True)} %)."
-            for each in self.measured.aggregated_sizes
+            f"{record['payload_bytes']} bytes: {number(record['without_pps'], 0)} packets a second "
+            f"without aggregation, {number(record['with_pps'], 0)} with it, "
+            f"{number(record['gain'])} times as many; on paper "
+            f"{number(record['paper_pps'], 0)}, limited by {record['paper_limit']} "
+            f"(error {number(record['error_percent'], sign=True)} %)."
+            for record in self.measured.aggregated_sizes
         ]
         return lines + self.begin_lines()
 
@@ -386,10 +387,10 @@ class SnipOutcome(StudyOutcome):
             ],
             "sharing": [
                 (terminals, rate.packets_per_second, rate.aggregate_packets_per_second)
-                for terminals, found in measured.sharing.items()
-                for rate in found.limits[:1]
+                for terminals, search in measured.sharing.items()
+                for rate in search.limits[:1]
             ],
-            "sizes": [tuple(each.values()) for each in measured.aggregated_sizes],
+            "sizes": [tuple(record.values()) for record in measured.aggregated_sizes],
         }
         return {f"{name}_table": _view(name, rows) for name, rows in every.items()}
 
@@ -496,16 +497,18 @@ def run_real_time(work: RealWork) -> RealOutcome:
     scenario = measure.scenario_of(read_scenario("snip"))
     simulator = Work("snip", seed=work.seed)
     simulated = simulator.search(scenario, sizes, resolution=measure.RESOLUTION) if sizes else None
-    brackets = _search({each: measure.converged(simulated, each) for each in sizes}, work)
+    brackets = _search({size: measure.converged(simulated, size) for size in sizes}, work)
     cells = {name: measure.Run(TCP, window, duration) for name, window in windows.items()}
-    tcp = work.compare({each: replace(each, kernel=True) for each in cells.values()})
+    tcp = work.compare({cell: replace(cell, kernel=True) for cell in cells.values()})
     # Every run is over: the published figures may be read.
     table, facts = read_published_table(), read_quantities("snip", FACTS_FILE)
     rows = []
     for size in sizes:
         row = table_row(size, table[size], "Mbit/s", simulated, Provenance.CALIBRATED)
-        found = brackets[size].measurement() if size in brackets else RealMeasurement()
-        rows.append(found.row(replace(row, labels={"row": f"{size} bytes"}, more={}), "rate_mbps"))
+        measurement = brackets[size].measurement() if size in brackets else RealMeasurement()
+        rows.append(
+            measurement.row(replace(row, labels={"row": f"{size} bytes"}, more={}), "rate_mbps")
+        )
     for quantity, cell in cells.items():
         published, unit = facts[quantity]
         row = Row(
@@ -538,8 +541,8 @@ def rows_named(chosen: str | None) -> tuple[tuple[int, ...], bool]:
         UsageError: there is no such row.
     """
     names = {size: (str(size),) for size in measure.DEFAULTS.sizes} | {0: (TCP,)}
-    found = cells_by_name("snip", chosen, names)
-    return tuple(size for size in measure.DEFAULTS.sizes if size in found), 0 in found
+    selected = cells_by_name("snip", chosen, names)
+    return tuple(size for size in measure.DEFAULTS.sizes if size in selected), 0 in selected
 
 
 def _search(simulated: Mapping[int, Limit | None], work: RealWork) -> dict[int, Bracket]:
@@ -548,9 +551,9 @@ def _search(simulated: Mapping[int, Limit | None], work: RealWork) -> dict[int, 
     A run that was late in every attempt ends the search of its size.
     """
     brackets = {
-        size: Bracket(start_bps=each.passes)
-        for size, each in simulated.items()
-        if each is not None and each.passes is not None
+        size: Bracket(start_bps=limit.passes)
+        for size, limit in simulated.items()
+        if limit is not None and limit.passes is not None
     }
     for _ in range(_MAX_ROUNDS):
         rates = {
@@ -566,6 +569,6 @@ def _search(simulated: Mapping[int, Limit | None], work: RealWork) -> dict[int, 
             for run in runs[-1:]:
                 brackets[size].last = run
                 if run.invalid is None:
-                    lost = any(each.figures["lost"] for each in runs)
+                    lost = any(repetition.figures["lost"] for repetition in runs)
                     brackets[size].record(rates[size], lost=lost)
     return brackets
