@@ -378,7 +378,11 @@ class RealOutcome(StudyOutcome):
                 places = [place for _, place in known]
                 label = name.replace("_", " ")
                 axes.plot(values, places, marker, color=edge, markerfacecolor=face, label=label)
-                halves = [row[name] - (row.get(f"{name}_low") or row[name]) for row, _ in known]
+                lows = [row.get(f"{name}_low") for row, _ in known]
+                halves = [
+                    0.0 if low is None else value - low
+                    for value, low in zip(values, lows, strict=True)
+                ]
                 axes.errorbar(values, places, xerr=halves, fmt="none", ecolor=edge)
         axes.set_yticks(range(len(rows)), [row.name for row in rows])
         axes.invert_yaxis()
