@@ -45,7 +45,7 @@ def test_a_wrong_column_suggests_the_right_one(
 ) -> None:
     frame = getattr(every_result, table)
     assert right in frame.columns
-    for key in (wrong, [right, wrong]):
+    for key in (wrong, [right, wrong], (0, wrong), (slice(1), [wrong])):
         with pytest.raises(pl.exceptions.ColumnNotFoundError) as caught:
             frame[key]
         assert str(caught.value).startswith(f'column: read "{wrong}"; allowed: ')

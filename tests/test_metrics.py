@@ -238,7 +238,7 @@ def test_titles_of_references() -> None:
     for text, title in (
         ("flows.goodput_bps.p5", "goodput p5"),
         ("flows.download.goodput_bps.mean", "download: goodput"),
-        ("flows.a.return.goodput_bps.jain", "a return: fairness"),
+        ("flows.a.return.goodput_bps.jain", "a return: fairness of goodput"),
         ("directions.queue_max_bytes.max", "directions: largest queue max"),
         ("directions.forward.utilization", "forward: utilization"),
     ):

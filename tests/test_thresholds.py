@@ -80,6 +80,8 @@ def test_names_are_read_and_written(text: str, metric: MetricRef) -> None:
         ("flows.x.goodput_bp", 'did you mean "goodput_bps"'),
         ("flows.goodput_bps.p95th", "statistic"),
         ("flows.goodput_bps.p101", "statistic"),
+        ("flows.goodput_bps.p05", "statistic"),
+        ("flows.goodput_bps.p5.", "expected names with dots"),
         ("flows", "expected TABLE.COLUMN.STATISTIC"),
         ("flows.a.b.goodput_bps.p5", "a name with dots goes in double quotes"),
         ("flows..goodput_bps", "expected names with dots"),
@@ -104,6 +106,7 @@ def test_an_unknown_metric_is_refused_with_the_nearest_name(text: str, message: 
         ("flows.lost_packets.sum < 5 packets", 5.0),
         ("flows.goodput_bps.jain > 0.9", 0.9),
         ("directions.queue_max_bytes.max < 120 kB", 120_000),
+        ('flows."a=b".lost_packets.sum == 0', 0.0),
     ],
 )
 def test_a_limit_has_the_unit_of_its_metric(text: str, limit: float) -> None:

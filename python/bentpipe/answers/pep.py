@@ -2,8 +2,8 @@
 
 The answer has what a PEP at the hub gains and loses for the total, for large and for short flows,
 and whether BBR with larger buffers at the hosts does the same without a box. Channels, each one
-download after another without a pause, keep the forward direction busy. What a PEP cannot split is
-QUIC, or TCP inside a VPN.
+download after another without a pause, keep the forward direction busy. A PEP cannot split QUIC, or
+TCP inside a VPN: such users send TCP that is ``splittable: false``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from bentpipe.results.measures import finished_times_ns
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S
 
+# Assumed: three rounds of slow start from ten segments.
 SHORT_BYTES: Final = 100_000
-# What is measured beside the channels, each in runs of its own, so that they do not disturb each
-# other: short downloads, and one large download after another, over TCP or what stands for QUIC.
+# What is measured beside the channels, in separate runs, so that they do not disturb each other:
+# short downloads, split or not, and one large download after another, split, and not split.
 SHORT, LARGE, LARGE_QUIC = PROBES = ("short", "large", "large-quic")
 QUIC: Final = "-quic"
-# A large download is this long at the link rate, within bounds.
+# Assumed: a large download takes this long at the link rate, within bounds.
 _LARGE_S: Final = 5
 _LARGE_BYTES: Final = (1_000_000, 100_000_000)
 _SERVER: Final = "internet"
@@ -56,9 +57,9 @@ class Pep(VariantQuestion):
     )
     constants = ("rate_bps",)
     searched = 10
-    differs: ClassVar = {"pep": ()}
+    differs: ClassVar = {"pep": ()}  # only in whether there is one
     entries = (*PROBES, f"{SHORT}{QUIC}", "channels", f"channels{QUIC}")
-    length = (1_920_000_000, 40, 120)  # 120 s at 16 Mbit/s
+    length = (1_920_000_000, 40, 120)  # bits at the link rate, 40 to 120 s
     figure = f"{LARGE}_bps"
     tried = ("channels_bps", f"{LARGE}_bps", f"{SHORT}_ns")
 
@@ -132,7 +133,7 @@ class Pep(VariantQuestion):
 
     def best(self, boxes: Sequence[Verdict]) -> Verdict:
         """Return the PEP with the largest gain, on average over what is compared."""
-        return max(boxes, key=lambda box: np.mean([change.gain.mean for change in box.changes]))
+        return max(boxes, key=lambda box: np.nanmean([change.gain.mean for change in box.changes]))
 
     def _judge(self, measurements: Cases) -> Answer:
         answer, (load,), rows = super()._judge(measurements), self.loads, self.rows(measurements)

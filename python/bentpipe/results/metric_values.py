@@ -120,8 +120,8 @@ def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
 
 def reduced(value: pl.Expr, ref: MetricRef) -> pl.Expr:
     """Return the expression that reduces values, none of them null, by a statistic."""
-    if ref.share is not None:
-        return value.quantile(ref.share, interpolation="linear")
+    if ref.quantile is not None:
+        return value.quantile(ref.quantile, interpolation="linear")
     if ref.statistic == "jain":
         # As `results.measures.jain`: 1 if all are zero.
         squares = (value * value).sum()

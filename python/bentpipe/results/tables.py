@@ -1,8 +1,8 @@
 """The tables of a result, as the simulator defines them (``crates/sim/src/record``), and as frames.
 
-An emulation writes the same tables. `table_rows` are the rows with names in place of indices, and
-with the derived columns (`bentpipe.metrics`). They may be those of several runs of one plan. The
-tables then have a column ``run``, whose values are indices into the ends of the runs.
+An emulation writes the same tables. `table_rows` replaces indices by names and adds the derived
+columns (`bentpipe.metrics`). A table may hold several runs of one plan: its column ``run`` numbers
+them from 0, as an index into ``ends_ns``, the ends of the runs in nanoseconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from bentpipe.text import choice
 class Column:
     """A column: its type (u8, u32, u64, f64), its unit, and what a value means.
 
-    In a nullable column, null means that the event did not happen.
+    In a nullable column, null means that the event did not happen, that the column does not apply
+    to the row, or that an emulation cannot measure the value; ``meaning`` says which.
     """
 
     name: str
@@ -51,8 +52,8 @@ class Table:
     columns: tuple[Column, ...]
 
 
-# Why a direction drops a packet. A processor has one cause, ``processor_overload``, and its own
-# table.
+# Why a direction drops a packet. A processor has one cause, ``processor_overload``, which the table
+# ``processors`` counts.
 DROP_CAUSES: Final[Mapping[str, str]] = _core.drop_causes()
 
 TABLES: Final[Mapping[str, Table]] = {
@@ -67,6 +68,7 @@ LOSS_CAUSES: Final = tuple(
     if column.name.startswith("lost_")
 )
 
+# A place at a terminal, such as terminal-1-pep; terminals are numbered from 1.
 _TERMINAL: Final = re.compile(r"terminal-(\d+)-")
 
 
@@ -79,7 +81,11 @@ _DTYPES: Final = {"u8": "<u1", "u32": "<u4", "u64": "<u8", "f64": "<f8"}
 def decode_column(
     column: tuple[str, bytes, bytes | None],
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """View a column of the extension as an array, and its validity (None: no nulls) as another."""
+    """View a column of the extension as an array, and its validity (None: no nulls) as another.
+
+    It is its type, its little-endian values, and a byte of 0 or 1 a row, or None. The views are
+    read-only.
+    """
     dtype, data, validity = column
     values = np.frombuffer(data, dtype=_DTYPES[dtype])
     return values, None if validity is None else np.frombuffer(validity, dtype=np.bool_)
@@ -103,6 +109,15 @@ def decode_tables(
     return frames
 
 
+def _column_names(key: Any) -> list[str]:
+    """Return the names of columns in a key of a frame: columns, or rows and columns."""
+    if isinstance(key, tuple) and not isinstance(key[0], str):
+        key = key[-1]
+    if isinstance(key, slice):
+        key = (key.start, key.stop)
+    return [name for name in ([key] if isinstance(key, str) else key) if isinstance(name, str)]
+
+
 class Frame(pl.DataFrame):
     """A polars frame whose error for an unknown column names the nearest one.
 
@@ -113,7 +128,7 @@ class Frame(pl.DataFrame):
         try:
             return super().__getitem__(key)
         except pl.exceptions.ColumnNotFoundError:
-            names = [key] if isinstance(key, str) else [name for name in key if name not in self]
+            names = [name for name in _column_names(key) if name not in self]
             message = f"column: {choice(names[0], tuple(self.columns))}"
             raise pl.exceptions.ColumnNotFoundError(message) from None
 
@@ -131,7 +146,8 @@ class Tables(dict[str, pl.DataFrame]):
 def to_pandas(frame: pl.DataFrame) -> Any:
     """Return a frame as one of pandas; null is NaN, and None among texts.
 
-    polars converts by way of pyarrow, which is larger than all that bentpipe needs.
+    Integers with nulls become floats, exact up to 2^53. The conversion of polars needs pyarrow, a
+    large library.
 
     Raises:
         UsageError: pandas is not installed.
@@ -160,7 +176,7 @@ def table_rows(
     entries: Sequence[Mapping[str, Any]],
     ends_ns: Sequence[int],
 ) -> pl.DataFrame:
-    """Return a table with names, and its derived columns in the order of the registry at the end.
+    """Return a table with names, and its derived columns in the order of metrics.csv at the end.
 
     Rows of flows have ``name`` and ``direction`` in front; those of ``flows`` also ``kind``, and
     ``entry`` after the columns of the table. Names replace the indices of directions, processors
@@ -169,6 +185,7 @@ def table_rows(
     table = tables[name]
     front = [column for column in table.columns if column == "run"]
     columns = [column for column in table.columns if column != "run"]
+    # Formulas see stored columns, run_ns and size_bytes; `select` leaves the last two out.
     rows = table.with_columns(run_ns=_run_time(table, ends_ns))
     if "flow" in columns:
         flows = _flows(plan, entries)
@@ -186,9 +203,11 @@ def table_rows(
     rows = _with_formulas(rows, name)
     if name == "flows":
         columns = [*columns, "entry"]
-        rows = _with_values(rows, tables, plan, ends_ns)
+        rows = _with_aggregates(rows, tables, plan, ends_ns)
     elif name == "legs":
-        columns = ["flow", "leg", "from", "to", *columns[columns.index("connections") :]]
+        replaced = {"flow", "leg", "from_gateway", "to_gateway"}
+        rest = [column for column in columns if column not in replaced]
+        columns = ["flow", "leg", "from", "to", *rest]
         rows = rows.with_columns(_leg_ends(plan))
     derived = [metric.name for metric in metrics_of(name).values() if metric.is_derived]
     return rows.select(*front, *columns, *derived)
@@ -197,6 +216,7 @@ def table_rows(
 def _flows(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """Return a row for each flow of a plan: its names, and the size of a transfer that has one."""
     flows = plan["flows"]
+    # Only bulk transfers have an amount: bytes, or a time.
     amounts = [flow["workload"].get("amount", {}) for flow in flows]
     sizes = [amount["value"] if amount.get("unit") == "bytes" else None for amount in amounts]
     names = {
@@ -217,18 +237,18 @@ def _flows(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.
 def flow_directions(plan: Mapping[str, Any]) -> list[str]:
     """Return the name of the direction of each flow's data, in the order of the plan.
 
-    With several terminals, each has its own return.
+    With several terminals, the returns are return-1, return-2 and so on.
     """
     return [plan["directions"][direction_number(flow)]["name"] for flow in plan["flows"]]
 
 
-def _with_values(
+def _with_aggregates(
     rows: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
     plan: Mapping[str, Any],
     ends_ns: Sequence[int],
 ) -> pl.DataFrame:
-    """Return rows of flows with the metrics that no formula gives."""
+    """Return rows of flows with statistics of their rows in other tables, goodput, and calls."""
     by = [name for name in ("run", "flow") if name in rows.columns]
     sources: dict[str, list[pl.Expr]] = {}
     for metric in metrics_of("flows").values():
@@ -249,6 +269,7 @@ def _with_values(
 
 
 def _leg_ends(plan: Mapping[str, Any]) -> list[pl.Expr]:
+    """Return the names of both ends of a leg; without a gateway it is the sender or receiver."""
     names = dict(enumerate(gateway["name"] for gateway in plan["gateways"]))
     return [
         pl.col(f"{end}_gateway")
@@ -272,7 +293,7 @@ def _expression(formula: str) -> pl.Expr:
 
 
 def _run_time(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.Expr:
-    """Return the expression of the time of the run of each row, at least 1 ns."""
+    """Return the expression of the time of the run of each row, at least 1 ns to divide by."""
     ends = np.maximum(np.asarray(ends_ns, dtype=np.int64), 1)
     if "run" in table.columns:
         return pl.lit(pl.Series(ends[table["run"].to_numpy()]))
@@ -282,8 +303,9 @@ def _run_time(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.Expr:
 def by_function(rows: list[dict[str, Any]], offered_bytes: Sequence[int]) -> list[dict[str, Any]]:
     """Return the statistics of each gateway function from rows of ``function_statistics``.
 
-    ``offered_bytes`` are the IP bytes that each direction received. A derived metric is that of the
-    functions that have the statistics of its formula.
+    ``offered_bytes`` are the IP bytes that each direction received: 0 is forward, behind the hub,
+    and n the return of terminal n. A derived metric is added to the functions that have every input
+    of its formula.
     """
     functions: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -17,7 +17,7 @@ use crate::workload::{ConstantRate, DatagramSink, FlowEnd, Playback, Totals};
 
 type Column = ColumnSchema;
 
-/// A row of `flows`; values that a workload does not have keep their defaults.
+/// A row of `flows`. What a workload does not have keeps its default: counts are 0, all else is `None`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     established: Option<Instant>,
@@ -61,7 +61,7 @@ pub(super) fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
     (count > 0).then(|| sum.as_nanos() as f64 / count as f64)
 }
 
-/// A TCP flow at some time: its two ends, and when it finished.
+/// The state of a TCP flow at a time: the totals of its two ends, and when it finished.
 pub(super) struct TcpFlow {
     pub(super) sender: Totals,
     pub(super) receiver: Totals,
@@ -76,19 +76,22 @@ impl TcpFlow {
         let sender = end_of_sender.tcp()?.totals(now);
         let receiver = end_of_receiver.tcp()?.totals(now);
         let finished = match end_of_sender.finished() {
-            // A PEP acknowledges data before they are delivered.
+            // A bulk transfer. A PEP acknowledges data before they are delivered: wait for that, too.
             Some(last_ack) => (receiver.delivered_bytes == sender.sent_bytes)
                 .then(|| last_ack.max(receiver.last_delivery.unwrap_or(last_ack))),
+            // What a client asks for is finished at the receiver.
             None => end_of_receiver.finished(),
         };
         Some(Self { sender, receiver, finished })
     }
 
-    /// The time for which each limit applied to the sender, from the start to the end of the flow. The
-    /// application has nothing to send while there is no connection.
-    fn limit_times(&self, start: Instant, end: Instant) -> [Duration; LimitedBy::OF_SENDER] {
+    /// The time for which each limit applied to the sender, from the start of the flow until it finished, or
+    /// until the run ends. The sender counts from its first SYN on, so that what it does not count belongs to
+    /// the application, as does the time without a connection.
+    fn limit_times(&self, start: Instant, run_end: Instant) -> [Duration; LimitedBy::OF_SENDER] {
         let mut times = self.sender.limit_times;
-        let mut idle = self.finished.unwrap_or(end).saturating_since(start);
+        let mut idle = self.finished.unwrap_or(run_end).saturating_since(start);
+        // The first is the application.
         for time in &times[1..] {
             idle = idle.saturating_sub(*time);
         }
@@ -158,7 +161,7 @@ struct Conference {
     lost: ByCause,
 }
 
-/// The conferences, by their reflectors.
+/// The conferences, by their reflectors: the receivers of the flows of all participants.
 pub(super) struct Conferences(BTreeMap<NodeId, Conference>);
 
 impl Conferences {
@@ -170,7 +173,7 @@ impl Conferences {
         let mut conferences = BTreeMap::<NodeId, Conference>::new();
         for (flow, ends) in flows {
             let end = graph.engine(ends.sender).end();
-            // Only a participant both sends and receives.
+            // An end that both sends and receives is a participant.
             if let (Some(source), Some(_)) = (end.source(), end.sink()) {
                 let conference = conferences.entry(ends.receiver).or_default();
                 conference.sent += source.datagrams();
@@ -181,8 +184,9 @@ impl Conferences {
         Self(conferences)
     }
 
-    /// The datagrams that were sent to the receiver of a flow, of which the flow's sender sent `sent`, and
-    /// those lost on the way. A participant receives what the others send.
+    /// The datagrams that the receiver of a flow should have received, and those lost on the way: `sent` ones of
+    /// the flow's sender. In a conference they are those of the other participants: all of theirs up to the
+    /// reflector, and this participant's copies from there. Sums include its own, so they are not smaller.
     pub(super) fn to_receiver(
         &self,
         flow: FlowId,
@@ -218,6 +222,7 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends], end: Instant) -> 
         let mut row = row_of(graph, *ends, end);
         let sent = row.sent_segments;
         let (expected, lost) = conferences.to_receiver(flow, ends, sent, graph.drops());
+        // `None` of TCP stays so.
         row.expected_segments = row.expected_segments.map(|_| expected);
         row.lost = lost;
         table.push(row.cells(flow, *ends));
@@ -233,11 +238,12 @@ fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
         let limit_times = (!receiver.is_parallel()).then(|| flow.limit_times(ends.start, end));
         return Row { exchanges, playback, limit_times, ..tcp(flow) };
     }
-    let (source, sink) = datagram_ends(graph, ends).expect("both ends have the same workload");
+    let (source, sink) = datagram_ends(graph, ends).expect("both ends have TCP, or both have datagrams");
     datagrams(source, sink)
 }
 
 impl Row {
+    /// The cells in the order of [`flows_schema`].
     fn cells(self, flow: FlowId, ends: Ends) -> impl IntoIterator<Item = Cell> {
         let row = self;
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);

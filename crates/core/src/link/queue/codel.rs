@@ -1,8 +1,9 @@
 //! Controlled delay (RFC 8289): packets are dropped at the head of the queue when their sojourn time has
-//! been above a target for an interval, and then at an increasing rate until it is below the target.
+//! been at or above a target for an interval, and then at an increasing rate until it is below the target.
 //!
 //! This is the pseudo-code of section 5 of the RFC. Its maximum packet size is that of the largest IP
-//! packet seen so far. With ECN, a packet of an ECN-capable transport is marked and sent instead of dropped
+//! packet accepted so far, where the RFC and Linux use the MTU: with small packets alone, fewer bytes may
+//! wait behind a packet that is dropped. With ECN, a packet of an ECN-capable transport is marked and sent instead of dropped
 //! (Linux, `codel_dequeue`): the control law counts a mark as a drop.
 
 use std::collections::VecDeque;
@@ -15,18 +16,18 @@ use crate::trace::DropCause;
 /// The parameters of a [`CoDel`] queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CoDelConfig {
-    /// The capacity; not a time.
+    /// The capacity in packets or bytes.
     pub limit: Limit,
     /// The acceptable standing sojourn time (RFC 8289: 5 ms).
     pub target: Duration,
-    /// How long the sojourn time may be above the target (RFC 8289: 100 ms, the round-trip time of most
-    /// paths; a longer path needs a longer interval).
+    /// How long the sojourn time may be at or above the target: the largest RTT of the flows (RFC 8289:
+    /// 100 ms, which most paths are below; over a geostationary satellite some 600 ms).
     pub interval: Duration,
     /// Whether packets of ECN-capable transports are marked instead of dropped.
     pub ecn: bool,
 }
 
-/// See the module's description.
+/// A queue with CoDel.
 #[derive(Clone, Debug)]
 pub struct CoDel {
     limit: Limit,
@@ -56,7 +57,7 @@ impl CoDel {
     /// See [`super::DropAtDequeue::enqueue`].
     pub fn enqueue(&mut self, queued: QueuedPacket, on_drop: &mut impl FnMut(DropCause, &Packet)) {
         let size = queued.size();
-        if !self.limit.has_room(&self.waiting, size, Duration::ZERO) {
+        if self.is_full(size) {
             on_drop(DropCause::QueueFull, &queued.packet);
             return;
         }
@@ -85,12 +86,14 @@ impl CoDel {
         self.fifo.iter()
     }
 
+    /// Removes all packets of a queue that is replaced by another one: its state stays as it was.
     pub(super) fn take_packets(&mut self) -> Vec<QueuedPacket> {
         self.fifo.take()
     }
 
     /// Whether a packet of this size would not fit.
     pub(super) fn is_full(&self, size: PacketSize) -> bool {
+        // Only limits in time depend on the wait.
         !self.limit.has_room(&self.waiting, size, Duration::ZERO)
     }
 
@@ -101,7 +104,8 @@ impl CoDel {
     }
 }
 
-/// Packets in order of arrival, and their IP bytes.
+/// Packets in order of arrival, and the IP bytes of this queue; [`Occupancy`] is that of all queues of a
+/// discipline.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fifo {
     packets: VecDeque<QueuedPacket>,
@@ -162,9 +166,10 @@ impl ControlLaw {
         self.largest = self.largest.max(packet.bytes.into());
     }
 
-    /// `at` + interval / sqrt(count), rounded down to a nanosecond. The throughput of TCP is inversely
-    /// proportional to the square root of its loss rate, so that it decreases linearly (RFC 8289). For
-    /// integers floor(i / sqrt(c)) = floor(sqrt(floor(i^2 / c))); the square of 64 bits fits 128.
+    /// The time of the drop after the one at `at`: interval / sqrt(count) later, rounded down to a
+    /// nanosecond; `count` is at least 1. The throughput of TCP is inversely proportional to the square root
+    /// of its loss rate, so that these drops decrease it linearly (RFC 8289). For integers
+    /// floor(i / sqrt(c)) = floor(sqrt(floor(i^2 / c))); the square of 64 bits fits 128.
     fn next_drop(&self, at: Instant, count: u32) -> Instant {
         let squared = u128::from(self.interval.as_nanos()).pow(2) / u128::from(count);
         let nanos = u64::try_from(squared.isqrt()).expect("at most the interval");
@@ -172,18 +177,20 @@ impl ControlLaw {
     }
 }
 
-/// The state of one queue. Its fields are those of the RFC's pseudo-code.
+/// The state of one queue. Its fields are the RFC's `first_above_time_`, `dropping_`, `drop_next_`, `count_`
+/// and `lastcount_`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Control {
-    /// When the sojourn time will have been above the target for an interval; `None` while it is below.
+    /// When the sojourn time will have been at or above the target for an interval; `None` while it is below.
     first_above: Option<Instant>,
-    /// Whether it is in the drop state.
+    /// Whether it is in the dropping state.
     dropping: bool,
-    /// The next drop in the drop state; outside it, the drop that would have been next.
+    /// The next drop in the dropping state; outside it, the drop that would have been next.
     drop_next: Instant,
-    /// Packets dropped in this drop state, plus the count taken over from the previous one.
+    /// What spaces drops by interval / sqrt(count): 1 at the start of a dropping state, or the count that it
+    /// resumes, and one more for each further drop or mark. At least `last_count`.
     count: u32,
-    /// The count at the start of this drop state.
+    /// The count at the start of this dropping state.
     last_count: u32,
 }
 
@@ -218,6 +225,7 @@ impl Control {
         while self.dropping && self.drop_next <= now {
             self.count = self.count.saturating_add(1);
             if control_law.try_mark(&mut candidate) {
+                // It is sent; if the next drop is due already, the next packet is marked, too (Linux).
                 self.drop_next = control_law.next_drop(self.drop_next, self.count);
                 break;
             }
@@ -242,7 +250,7 @@ impl Control {
             return Candidate { queued: None, droppable: false };
         };
         // The backlog must keep the link busy until the next packet arrives: nothing is dropped if no
-        // more than a maximum packet is left.
+        // more than a maximum packet is left behind this one.
         if now - queued.enqueued_at < control_law.target || fifo.bytes <= control_law.largest {
             self.first_above = None;
             return Candidate { queued: Some(queued), droppable: false };
@@ -251,9 +259,10 @@ impl Control {
         Candidate { queued: Some(queued), droppable: first_above <= now }
     }
 
-    /// Enters the drop state. If the last one ended less than 16 intervals ago, its drop rate is
-    /// resumed, as in the RFC's pseudo-code and in Linux.
+    /// Enters the dropping state. If the last one ended less than 16 intervals ago and had two drops or more
+    /// after its first, its drop rate is resumed, as in the RFC's pseudo-code and in Linux.
     fn enter_drop_state(&mut self, control_law: &ControlLaw, now: Instant) {
+        // The RFC's `delta`: the drops and marks after the first.
         let dropped = self.count - self.last_count;
         let soon = now.saturating_since(self.drop_next) < control_law.interval.saturating_mul(16);
         self.count = if dropped > 1 && soon { dropped } else { 1 };
