@@ -81,8 +81,9 @@ test-unprivileged: $(VENV)/.installed
 # Before a release: whole studies, stress, all labs as nobody, and inputs that no run had before.
 test-all: $(VENV)/.installed
 	PROPTEST_CASES=2000 BENTPIPE_STRESS=10 BENTPIPE_STRESS_SEED=$$(date +%s) cargo test --workspace --quiet
-	BENTPIPE_STRESS=5 BENTPIPE_EXAMPLES=500 $(PYTEST) --timeout=3000 -m thorough --ignore=tests/check \
-		$(PYTEST_OPTIONS)
+	BENTPIPE_STRESS=5 BENTPIPE_EXAMPLES=500 $(PYTEST) $(PARALLEL) --timeout=3000 -m "thorough and not lab" \
+		--ignore=tests/check $(PYTEST_OPTIONS)
+	BENTPIPE_STRESS=5 $(PYTEST) --timeout=3000 -m "thorough and lab" --ignore=tests/check $(PYTEST_OPTIONS)
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider -n 2 \
 		-m "lab and not real_time" --ignore=tests/check $(PYTEST_OPTIONS)
 
