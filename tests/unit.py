@@ -1,4 +1,4 @@
-"""What a unit test may not do: sleep, start a process, or compute for more than a second.
+"""What a unit test may not do: sleep, start a process, or compute for seconds.
 
 Tests with a marker of another kind (see pyproject.toml) may.
 """
@@ -14,9 +14,10 @@ from unittest import mock
 
 import pytest
 
-# Processor time, so that a busy machine fails no test. That of imports is left out: whichever test
-# is the first of its process to need a module would pay for it.
-CPU_S_MAX: Final = 1.0
+# Processor time. A test should take a second at most; beside other work on the same cores, which share
+# their units, it took 1.6 times as long. That of imports is left out: whichever test is the first of its
+# process to need a module would pay for it.
+CPU_S_MAX: Final = 3.0
 OTHER_KINDS: Final = ("system", "lab", "real_time", "thorough")
 _EVENTS: Final = {
     "time.sleep": "sleeps",
