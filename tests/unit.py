@@ -14,9 +14,9 @@ from unittest import mock
 
 import pytest
 
-# Processor time. A test should take a second at most; beside other work on the same cores, which share
-# their units, it took 1.6 times as long. That of imports is left out: whichever test is the first of its
-# process to need a module would pay for it.
+# Processor time. A test should take a second at most; beside other work on the same cores, which
+# share their units, one took 1.6 times as long. That of imports is left out: whichever test is the
+# first of its process to need a module would pay for it.
 CPU_S_MAX: Final = 3.0
 OTHER_KINDS: Final = ("system", "lab", "real_time", "thorough")
 _EVENTS: Final = {

@@ -30,7 +30,7 @@ impl Dial for To {
         prepare_leg(&server)?;
         match connect(&server, &self.0) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {
-                Ok(Dialed { server, is_connected: false, slot: None })
+                Ok(Dialed { server, is_connected: false, permit: None })
             }
             Err(error) => Err(error.into()),
         }

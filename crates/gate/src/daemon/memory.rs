@@ -7,7 +7,7 @@ use bentpipe_sys::sysctl;
 use super::PepPlan;
 use crate::relay::Relay;
 use crate::side::Side;
-use crate::transparent::{SynHolder, LegSettings};
+use crate::transparent::{LegSettings, SynHolder};
 
 /// The memory of a process that relays, without connections: its program, its stacks and its allocator.
 const PROCESS_BYTES: u64 = 6 << 20;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::plan_checks::{is_interface, refused};
 use crate::relay::Config;
 use crate::side::Side;
-use crate::transparent::{SynHolderConfig, LegSettings, Rules, SideRules, marks};
+use crate::transparent::{LegSettings, Rules, SideRules, SynHolderConfig, marks};
 
 /// The settings of a PEP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

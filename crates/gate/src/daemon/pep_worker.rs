@@ -16,9 +16,9 @@ use super::reporting::report_until_gone;
 use super::socket_broker::BrokeredSockets;
 use super::usage::{Usage, cpu_ns};
 use super::{PepPlan, Plan, Report};
-use crate::relay::{Relay, ConnectionLimit};
+use crate::relay::{ConnectionLimit, Relay};
 use crate::side::Side;
-use crate::transparent::{LEASE, HoldLease, SynHolder, Taps};
+use crate::transparent::{HoldLease, LEASE, SynHolder, Taps};
 
 /// Relays connections until the privileged part is gone.
 ///
@@ -45,7 +45,8 @@ pub(super) fn relay(
     let taps = Taps { to_relay, refusals, outside, syns: syns.collect() };
     drop_privileges(plan.user, plan.group)?;
     let usage = Usage::open()?;
-    let (lease, connection_limit) = (Arc::new(HoldLease::start()?), ConnectionLimit::new(pep.connections as u64));
+    let (lease, connection_limit) =
+        (Arc::new(HoldLease::start()?), ConnectionLimit::new(pep.connections as u64));
     let sockets = Arc::new(BrokeredSockets::new(supply));
     let limits = (Arc::clone(&connection_limit), Arc::clone(&lease));
     let syn_holder = SynHolder::start(taps, sockets, limits, pep.syn_holder())?;
@@ -57,7 +58,8 @@ pub(super) fn relay(
     }
     filter_system_calls(RELAY_CALLS)?;
     let now = || lease.now();
-    let report = || Ok(WorkerReport::Pep(Box::new(report(&relay, &syn_holder, &connection_limit, &usage))));
+    let report =
+        || Ok(WorkerReport::Pep(Box::new(report(&relay, &syn_holder, &connection_limit, &usage))));
     report_until_gone(&control, now, report, |message, reported| {
         if let ToWorker::State(state) = message {
             latest.set(*state);
@@ -67,7 +69,12 @@ pub(super) fn relay(
     })
 }
 
-fn report(relay: &Relay, syn_holder: &SynHolder, connection_limit: &ConnectionLimit, usage: &Usage) -> Report {
+fn report(
+    relay: &Relay,
+    syn_holder: &SynHolder,
+    connection_limit: &ConnectionLimit,
+    usage: &Usage,
+) -> Report {
     let (relay, syn_holder) = (relay.counters(), syn_holder.counters());
     let [split, unsplit, refused, expired] =
         [&syn_holder.split, &syn_holder.unsplit, &syn_holder.refused, &syn_holder.expired]

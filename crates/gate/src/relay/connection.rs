@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::counters::{Counters, End};
-use super::one_way::OneWay;
 use super::legs::Sampled;
+use super::one_way::OneWay;
 use super::pipes::Pipes;
 use super::{Dialed, Permit};
 use crate::side::Side;

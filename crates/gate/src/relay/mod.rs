@@ -7,16 +7,16 @@
 //! zero seconds (socket(7)), so that the kernel resets every leg that did not end.
 
 mod connection;
-mod counters;
-mod one_way;
-mod legs;
-mod pipes;
 mod connection_limit;
+mod counters;
+mod legs;
+mod one_way;
+mod pipes;
 mod thread;
 
+pub use connection_limit::{ConnectionLimit, Permit};
 pub use counters::Counters;
 pub use legs::{LegReport, RTT_LIMITS_US};
-pub use connection_limit::{ConnectionLimit, Permit};
 
 use std::io;
 use std::net::SocketAddr;

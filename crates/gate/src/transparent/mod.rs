@@ -8,16 +8,16 @@
 //!
 //! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
+mod bypassed;
 mod hold_lease;
-mod syn_holder;
 mod pending_accepts;
 mod rules;
 mod sockets;
 mod syn;
-mod bypassed;
+mod syn_holder;
 
 pub use hold_lease::HoldLease;
-pub use syn_holder::{SynHolder, SynHolderConfig, SynHolderCounters, Taps};
 pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};
 pub use sockets::{Direct, LegSettings, Sockets, listener, raw};
 pub use syn::{Ends, Syn};
+pub use syn_holder::{SynHolder, SynHolderConfig, SynHolderCounters, Taps};

@@ -18,12 +18,12 @@ use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
 
 use super::SYN_BYTES_MAX;
+use super::bypassed::Bypassed;
 use super::hold_lease::HoldLease;
 use super::pending_accepts::{PendingAccepts, Waiting, version};
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn, Unreachable};
-use super::bypassed::Bypassed;
-use crate::relay::{Dial, Permit, ConnectionLimit};
+use crate::relay::{ConnectionLimit, Dial, Permit};
 use crate::side::Side;
 
 const EVENTS: usize = 256;

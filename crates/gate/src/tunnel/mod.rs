@@ -23,8 +23,8 @@ mod session;
 mod state;
 
 pub use format::{
-    COOKIE_REPLY_BYTES, Datagram, INITIATION_BYTES, RESPONSE_BYTES, HEADER_BYTES, Header,
-    KEEPALIVE_BYTES, Kind, OVERHEAD_BYTES, TAG_BYTES,
+    COOKIE_REPLY_BYTES, Datagram, HEADER_BYTES, Header, INITIATION_BYTES, KEEPALIVE_BYTES, Kind,
+    OVERHEAD_BYTES, RESPONSE_BYTES, TAG_BYTES,
 };
 pub use keys::{KEY_BYTES, KeyError, PrivateKey, PublicKey, keygen};
 pub use peer_settings::{PeerId, PeerSettings};

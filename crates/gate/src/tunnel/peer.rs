@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bentpipe_core::time::{Duration, Instant};
 
 use super::format::{
-    Datagram, INITIATION_BYTES, RESPONSE_BYTES, Index, KEEPALIVE_BYTES, Kind, MAC_1_AT,
+    Datagram, INITIATION_BYTES, Index, KEEPALIVE_BYTES, Kind, MAC_1_AT, RESPONSE_BYTES,
     RESPONSE_MAC_AT, noise, noise_mut, write_start,
 };
 use super::indexes::Indexes;

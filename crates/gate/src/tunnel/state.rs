@@ -164,7 +164,9 @@ impl Tunnel {
             Some(Header::Transport { kind, receiver, counter }) => {
                 self.on_transport((kind, receiver, counter), datagram, from, now)
             }
-            Some(Header::HandshakeInitiation(sender)) => self.on_initiation(sender, datagram, from, now),
+            Some(Header::HandshakeInitiation(sender)) => {
+                self.on_initiation(sender, datagram, from, now)
+            }
             Some(Header::HandshakeResponse(receiver)) => {
                 self.on_response(receiver, datagram, from, now)
             }

@@ -238,7 +238,8 @@ fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
         let limit_times = (!receiver.is_parallel()).then(|| flow.limit_times(ends.start, end));
         return Row { exchanges, playback, limit_times, ..tcp(flow) };
     }
-    let (source, sink) = datagram_ends(graph, ends).expect("both ends have TCP, or both have datagrams");
+    let (source, sink) =
+        datagram_ends(graph, ends).expect("both ends have TCP, or both have datagrams");
     datagrams(source, sink)
 }
 
