@@ -122,6 +122,7 @@ def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
     assert "In real time, Linux" in run.out
 
 
+@pytest.mark.thorough
 @measures
 @needs("iperf3")
 def test_steps_of_the_link_are_on_the_clock_of_the_run(tmp_path: Path) -> None:

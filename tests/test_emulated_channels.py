@@ -87,6 +87,7 @@ def test_three_hundred_channels_hold(tmp_path: Path) -> None:
     assert flows["lost_queue_full_packets"].sum() == 0
 
 
+@pytest.mark.thorough
 @measures
 def test_a_connection_takes_two_round_trips_in_real_time(tmp_path: Path) -> None:
     """Given one size and one server at 50 ms, expect 1.2 s per connection and 9 packets.
