@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -160,6 +162,27 @@ def test_a_lab_that_fails_or_is_closed_runs_no_program() -> None:
         with pytest.raises(UsageError, match="the lab is closed"):
             closed()
     lab.close()
+
+
+@needs_lab
+def test_a_process_with_many_open_files_ends_its_lab() -> None:
+    """Given descriptors from 1,024 on, which select(2) refuses, expect the lab to end."""
+    mark = f"bentpipe-api-files-{os.getpid()}"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        files = [stack.enter_context(Path(os.devnull).open()) for _ in range(1_024)]
+        assert files[-1].fileno() >= 1_024
+        lab = bentpipe.Lab("leo")
+        command = ["env", f"MARK={mark}", "sh", "-c", "echo ready; exec sleep 60"]
+        program = lab.spawn("world", command, stdout=subprocess.PIPE)
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"ready\n"
+        lab.close()
+        program.stdout.close()
+    assert program.wait(20) == 128 + signal.SIGKILL
+    wait_until(lambda: processes(mark) == [], "the program outlived the lab")
 
 
 @needs_lab

@@ -143,7 +143,8 @@ class Parent:
 
 def _pidfds_of_children(process: int) -> Iterator[int]:
     for child in machine.children(process):
-        with suppress(ProcessLookupError):
+        # It may have ended, or no descriptor is left: the kernel kills it with its parent anyway.
+        with suppress(OSError):
             yield os.pidfd_open(child)
 
 
@@ -156,7 +157,10 @@ def _kill(pidfds: Iterable[int]) -> None:
     for pidfd in pidfds:
         with suppress(OSError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        select.select([pidfd], [], [], _END_TIMEOUT_S)
+        # select(2) refuses descriptors from 1,024 on.
+        end = select.poll()
+        end.register(pidfd, select.POLLIN)
+        end.poll(_END_TIMEOUT_S * 1_000)
         os.close(pidfd)
 
 
