@@ -47,7 +47,8 @@ def direction_number(flow: Mapping[str, Any]) -> int:
 
 
 _FILE: Final = Path(__file__).with_name("preset_plans.json")
-# How long the events of a preset repeat in a lab; its values stay as they are from then on.
+# How long outages, traces and other events of a link repeat in a lab whose scenario has no
+# duration; from then on the link stays as it is.
 _EVENTS_LAST: Final = "1 h"
 
 
@@ -77,17 +78,10 @@ def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
         ScenarioError: the file cannot be read.
         UsageError: it is neither a preset nor a file.
     """
-    duration = "1 s"
     if isinstance(link, Mapping):
         document = scenario.Document(data=dict(link), source="scenario")
     elif link in scenario.PRESETS:
         document = scenario.Document(data={"link": {"preset": link}}, source=link)
-        preset = scenario.PRESETS[link].link
-        duration = (
-            _EVENTS_LAST
-            if any("outage" in direction for direction in preset.values())
-            else duration
-        )
     elif link == "-" or (link and Path(link).exists()):
         document = scenario.read_file(Path(link))
     else:
@@ -99,7 +93,7 @@ def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
     # Programs make the traffic of a lab; these fields only complete the scenario.
     whole = {
         "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
-        "duration": duration,
+        "duration": _EVENTS_LAST,
     }
     document.data.update({key: value for key, value in whole.items() if key not in document.data})
     return document
