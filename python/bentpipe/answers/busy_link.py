@@ -113,25 +113,25 @@ class BusyLink(LinkQuestion):
         """Run the cases, and judge; draw a minute of a run."""
         answer = super().answer()
         result = self.experiment.result(self.plan(*_with(answer.figures["users"])))
-        return replace(answer, charts=[_chart(sampled_bytes(result))])
+        return replace(answer, charts=[_chart(sampled_bytes(result), self.length)])
 
 
 def _with(users: int) -> tuple[str, str]:
     return _SAMPLED, f"traffic.reader.count={users}"
 
 
-def _chart(load: npt.NDArray[np.float64]) -> Chart:
+def _chart(load: npt.NDArray[np.float64], length: str) -> Chart:
     rates = load[:_SHOWN_WINDOWS] * 8 * NS_PER_S / WINDOW_NS / 1e6
     average = float(np.mean(load)) * 8 * NS_PER_S / WINDOW_NS / 1e6
     times_s = (np.arange(rates.size) + 0.5) * WINDOW_NS / NS_PER_S
     return Chart(
-        title="The first minute of one run, and its average over 5 minutes",
+        title=f"The first minute of one run, and its average over {length}",
         x_label="Time [s]",
         y_label="Forward [Mbit/s]",
         x=times_s.tolist(),
         series={
             "windows of 100 ms": [Estimate(float(rate), None, 1) for rate in rates],
-            "average over 5 minutes": [Estimate(average, None, 1)] * rates.size,
+            f"average over {length}": [Estimate(average, None, 1)] * rates.size,
         },
         markers=False,
     )

@@ -21,7 +21,7 @@ from bentpipe.answers.question import MAX_COUNT
 from bentpipe.answers.traffic import median_and_p95, times_ns
 from bentpipe.answers.variants import BESIDE, WARM_UP_S, Cases, VariantQuestion
 from bentpipe.errors import UnitError, UsageError
-from bentpipe.results.measures import tunnel_measures
+from bentpipe.results.measures import rate_bps, tunnel_measures
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, format_size, queue_limit
 
@@ -110,7 +110,7 @@ class Coding(VariantQuestion):
 
     def _measure(self, result: Result) -> Mapping[str, float]:
         flows, stop_ns = result.flows, result.plan["stop_ns"]
-        transfer = flows.row(flows["name"].to_list().index("transfer"), named=True)
+        transfer, start_ns = flows.row(0, named=True), result.plan["flows"][0]["start_ns"]
         small = flows.filter(flows["entry"] == "small")["flow"]
         exchanges = result.tables["exchanges"]
         begun = (exchanges["start_ns"] < stop_ns - _LAST_NS) & exchanges["flow"].is_in(small)
@@ -122,7 +122,7 @@ class Coding(VariantQuestion):
         delivered_bytes = max(float(flows["delivered_bytes"].sum()), 1.0)
         return {
             **self._measure_flows(result),
-            "transfer_bps": transfer["delivered_bytes"] * 8 / (stop_ns / NS_PER_S - WARM_UP_S),
+            "transfer_bps": rate_bps(transfer["delivered_bytes"], stop_ns - start_ns).item(),
             "small_p50_ns": small_p50_ns,
             "small_p95_ns": small_p95_ns,
             "rtt_mean_ns": transfer["rtt_mean_ns"] or math.nan,

@@ -20,8 +20,8 @@ from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Entries
 from bentpipe.answers.runs import Verdict
 from bentpipe.answers.traffic import slow_start_rounds
-from bentpipe.answers.variants import BESIDE, WARM_UP_S, Cases, VariantQuestion
-from bentpipe.results.measures import finished_times_ns
+from bentpipe.answers.variants import BESIDE, Cases, VariantQuestion
+from bentpipe.results.measures import finished_times_ns, rate_bps
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S
 
@@ -98,19 +98,19 @@ class Pep(VariantQuestion):
         return [probe for probe in probes if probe["splittable"]]
 
     def _measure_flows(self, result: Result) -> dict[str, float]:
-        flows, seconds = result.plan["flows"], result.plan["stop_ns"] / NS_PER_S
+        flows, stop_ns = result.plan["flows"], result.plan["stop_ns"]
         delivered = result.flows["delivered_bytes"].to_numpy().astype(np.float64)
         channels = [i for i, flow in enumerate(flows) if flow["name"].startswith("channels")]
         figures = {"busy": float(result.directions["utilization"][0])}
         if channels:
             split = [flows[i]["splittable"] for i in channels]
             total = float(delivered[channels].sum())
-            figures["channels_bps"] = total * 8 / seconds
+            figures["channels_bps"] = total * 8 * NS_PER_S / stop_ns
             figures["splittable_share"] = float(delivered[channels] @ split) / max(total, 1.0)
-        for i, name in enumerate(flow["name"] for flow in flows[: len(flows) - len(channels)]):
-            times_ns = finished_times_ns(result, "exchanges", [i])
+        for i, flow in enumerate(flows[: len(flows) - len(channels)]):
+            name, times_ns = flow["name"], finished_times_ns(result, "exchanges", [i])
             if name.startswith(LARGE):
-                figures[f"{name}_bps"] = float(delivered[i]) * 8 / (seconds - WARM_UP_S)
+                figures[f"{name}_bps"] = rate_bps(delivered[i], stop_ns - flow["start_ns"]).item()
             else:
                 figures[f"{name}_ns"] = float(times_ns.mean()) if times_ns.size else math.nan
         return figures

@@ -33,7 +33,7 @@ from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.text import choice
-from bentpipe.units import parse_duration
+from bentpipe.units import format_duration, parse_duration
 
 Link = Annotated[
     str,
@@ -442,6 +442,11 @@ class LinkQuestion(Question):
             if setting.startswith("duration=")
         ]
         return parse_duration([self.duration, *durations][-1])
+
+    @property
+    def length(self) -> str:
+        """The length of a run, and so of a transfer without a duration of its own."""
+        return format_duration(self.base.data["stop_ns"])
 
     @cached_property
     def link_rate_bps(self) -> int:

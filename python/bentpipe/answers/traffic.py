@@ -112,11 +112,6 @@ class Transfer(LinkQuestion):
         size = format_size(sender["receive_buffer_bytes"])
         return f", a part of {size} since Linux counts the memory of packets,"
 
-    @property
-    def length(self) -> str:
-        """The length of a run, and so of a transfer without a duration of its own."""
-        return format_duration(self.base.data["stop_ns"])
-
     def bounds_bps(self) -> dict[str, float]:
         """Return bounds of the goodput, on paper: headers, and window over round trip."""
         path, window = self.path_over_time, self.window_bytes

@@ -91,8 +91,9 @@ def bound_text(decided_claim: Decided) -> str:
     text = f"it holds {'below' if rule.bound == 'below' else 'from'} {rule.value:g} {rule.unit}"
     if rule.about_to is None:
         return text
-    near = [rule.is_about(effect.values) for effect in decided_claim.decision.effects]
-    return f"{text}; all within {rule.value:g} to {rule.about_to:g}: {'yes' if all(near) else 'no'}"
+    near = {rule.is_about(effect.values) for effect in decided_claim.decision.effects}
+    answer = "no" if False in near else "not decided" if None in near else "yes"
+    return f"{text}; all within {rule.value:g} to {rule.about_to:g}: {answer}"
 
 
 def verdicts_text(decisions: Mapping[Any, Decision], word: str) -> str:

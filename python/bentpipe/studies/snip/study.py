@@ -331,12 +331,15 @@ class SnipOutcome(StudyOutcome):
 
     def begin_lines(self) -> list[str]:
         """Return the load above which aggregation saves frames, a sentence for each hold time."""
-        return [
-            f"Hold time {hold_ms} ms: of the loads tried, frames are fewer than packets from "
-            f"{tables.number(begins_at, 0)} packets a second on; on paper above {1000 // hold_ms}."
-            for hold_ms in self.settings.hold_times_ms
-            for begins_at in [measure.begins_at(self.measured.loads, hold_ms)]
-        ]
+        lines = []
+        for hold_ms in self.settings.hold_times_ms:
+            begins_at = measure.begins_at(self.measured.loads, hold_ms)
+            where = "at none" if begins_at is None else f"from {begins_at:,} packets a second on"
+            lines.append(
+                f"Hold time {hold_ms} ms: of the loads tried, frames are fewer than packets "
+                f"{where}; on paper above {1000 // hold_ms}."
+            )
+        return lines
 
     def context(self) -> dict[str, Any]:
         """Return tables, figures and further variables of the template."""
@@ -426,7 +429,8 @@ def framings_view(channel: Sequence[Row], link_bps: int) -> View:
             rate_mbps = link_bps / 1e6 * 8 * size / bits
             errors.append(100 * (rate_mbps / (row.published or 1.0) - 1))
         named = ", ".join(f"{name} {value}" for name, value in options.items())
-        mean = sum(map(abs, errors)) / len(errors)
+        # Small packets alone never fill the channel.
+        mean = sum(map(abs, errors)) / len(errors) if errors else None
         rows.append((f"{kind} ({named})" if named else kind, mean, *errors))
     columns = [*tables.columns("snip", "framings")]
     for row in channel:
