@@ -125,6 +125,36 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::daemon::{TunnelPeerReport, TunnelReport};
+
+    const DOCUMENTS: [&str; 2] = [
+        include_str!("../../../../docs/monitoring/alerts.yaml"),
+        include_str!("../../../../docs/monitoring/dashboard.json"),
+    ];
+
+    fn all() -> String {
+        let peer = TunnelPeerReport { session_age_ns: Some(0), ..TunnelPeerReport::default() };
+        let tunnel = TunnelReport { peers: vec![peer], ..TunnelReport::default() };
+        let bounds = Bounds { connections: 9, memory: Memory { processes: 1, kernel: 2 } };
+        text(&State { pep: Some(Report::default()), tunnel: Some(tunnel) }, Some(&bounds))
+    }
+
+    /// Given the rules and the dashboard that are documented, expect each metric that they name.
+    #[test]
+    fn documented_metrics_exist() {
+        let text = all();
+        let known: BTreeSet<_> =
+            text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
+        for document in DOCUMENTS {
+            let named: BTreeSet<_> = document
+                .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+                .filter(|word| word.starts_with("bentpipe_"))
+                .collect();
+            assert!(named.len() > 10, "{named:?}");
+            let unknown: Vec<_> = named.difference(&known).collect();
+            assert!(unknown.is_empty(), "{unknown:?}");
+        }
+    }
 
     /// Given RTTs of up to 100 us and of up to 200 us, expect counts that include those before, their sum in seconds,
     /// and a type of each metric before its lines.
