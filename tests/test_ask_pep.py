@@ -250,6 +250,20 @@ def test_a_long_download_gains_its_slow_start_alone() -> None:
     assert 0 <= change(answer, LARGE)["percent"].mean < 2
 
 
+@pytest.mark.system
+def test_a_later_download_is_measured_from_its_own_start() -> None:
+    """Given one download over an idle link that starts after 10 or 40 s, expect nearly the same.
+
+    Of the 70 or 40 s that are left, slow start takes some 3 s.
+    """
+    whole = ["duration=80s", *(f"traffic.{name}.size=1GB" for name in ("large", "large-quic"))]
+    late = [f"traffic.{name}.start=40s" for name in ("large", "large-quic")]
+    first, second = (
+        change(ask(settings=settings), LARGE)["before"].mean for settings in (whole, whole + late)
+    )
+    assert second == pytest.approx(first, rel=0.1)
+
+
 @pytest.mark.thorough
 @pytest.mark.system
 @pytest.mark.parametrize("gateways", ["hub", "*"])

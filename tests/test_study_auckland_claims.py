@@ -9,8 +9,17 @@ import pytest
 
 from bentpipe.studies.auckland import cells, claims, measure, runs
 from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath
-from bentpipe.studies.auckland.claims import TESTS, Context, Decision, Effect, Rule, Verdict
+from bentpipe.studies.auckland.claims import (
+    TESTS,
+    Context,
+    Decided,
+    Decision,
+    Effect,
+    Rule,
+    Verdict,
+)
 from bentpipe.studies.auckland.measure import area
+from bentpipe.studies.auckland.views import bound_text
 from bentpipe.studies.base.comparison import Measurement, Samples
 
 SMALL, LARGE = cells.QUEUES_KB
@@ -68,6 +77,19 @@ def test_each_effect_must_keep_the_bound() -> None:
         decision = Decision(rule("below", 5.0), chosen)
         assert (decision.verdict, decision.decisive.of) == (verdict, decisive)
     assert Decision(rule("at_least", 5.0), (low, high)).decisive.of == "low"
+
+
+@pytest.mark.parametrize(
+    ("values", "answer"), [((1.4, 1.4), "yes"), ((2.4, 2.4), "no"), ((1.4,), "not decided")]
+)
+def test_one_run_does_not_decide_what_is_about_a_value(
+    values: tuple[float, ...], answer: str
+) -> None:
+    """Given "about", from 1 to 2, expect an answer only with an interval."""
+    near = Rule(bound="at_least", value=1, about_to=2, effect="gain", reason="for the test")
+    decision = Decision(near, (Effect("gain", Samples(values), (1,)),))
+    decided = Decided(claims.read_claims()[0], decision, {}, {})
+    assert bound_text(decided).endswith(f"all within 1 to 2: {answer}")
 
 
 def test_the_area_is_that_of_trapezoids() -> None:
