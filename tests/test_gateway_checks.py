@@ -28,6 +28,7 @@ SYSCTLS = {
     "net.ipv6.conf.all.forwarding": "0",
     "net.ipv6.conf.lo.disable_ipv6": "0",
     "net.ipv4.tcp_available_congestion_control": "reno cubic",
+    "net.ipv4.tcp_mtu_probing": "1",
     "fs.pipe-max-size": "1048576",
 }
 
@@ -73,10 +74,21 @@ def test_on_a_healthy_router_all_checks_are_passed(healthy: pytest.MonkeyPatch) 
     assert healthy is not None
     checks = examine(config(), plan_of(config(), Path("/none/sat.toml")))
     assert [each.name for each in checks if not each.ok] == []
-    assert summary(checks) == "15 checks passed, 0 failed"
+    assert summary(checks) == "16 checks passed, 0 failed"
     assert checks[-1].found == (
         "The daemon can open its sockets: at most 10000 connections, with at most 9 MB."
     )
+
+
+def test_a_kernel_that_does_not_probe_the_path_is_advised(healthy: pytest.MonkeyPatch) -> None:
+    """Given a router as Linux is by default, expect advice that keeps no gateway from starting."""
+    healthy.setattr(machine, "sysctl", (SYSCTLS | {"net.ipv4.tcp_mtu_probing": "0"}).get)
+    checks = examine(config(), plan_of(config(), Path("/none/sat.toml")))
+    (advice,) = (check for check in checks if not check.ok)
+    assert (advice.name, advice.needed) == ("path MTU", False)
+    assert advice.fix == "sysctl -w net.ipv4.tcp_mtu_probing=1"
+    assert summary(checks) == "16 checks passed, 0 failed"
+    require(checks)
 
 
 def without(name: str) -> Callable[[str], str | None]:

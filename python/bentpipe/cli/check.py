@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -29,7 +29,7 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.errors import ScenarioError, UsageError
-from bentpipe.gateway import machine
+from bentpipe.gateway.machine import FIX, Check, require
 from bentpipe.text import counted
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -62,13 +62,6 @@ except BentpipeError as error:
 """
 # Rust adds the number of a kernel's error to its text.
 _ERROR_NUMBER: Final = re.compile(r" \(os error \d+\)")
-
-
-@dataclass(frozen=True)
-class Check(machine.Check):
-    """A check; one that is not ``needed`` is for labs only; simulations run without it."""
-
-    needed: bool = True
 
 
 def check(
@@ -143,13 +136,13 @@ def _check_machine(*, measure: bool, as_json: bool) -> None:
     checks = examine(Path.cwd())
     capacity = live.measure_capacity() if measure else None
     if as_json:
-        ok = all(check.ok or not check.needed for check in checks)
+        ok = all(check.passes for check in checks)
         print_json({"ok": ok, "checks": [asdict(c) for c in checks], "measured": capacity})
     else:
         print_checks(checks)
         if capacity is not None:
             print("\n".join(_capacity_lines(capacity)))
-    machine.require(check for check in checks if check.needed)
+    require(checks)
 
 
 def examine(folder: Path) -> list[Check]:
@@ -248,7 +241,7 @@ def _labs() -> Check:
         return Check(name="labs", ok=True, found=f"Labs work, {said}.", needed=False)
     if not said:
         return _no_labs("setting one up failed with an internal error", fix)
-    reason, _, remedy = _ERROR_NUMBER.sub("", said).partition(machine.FIX)
+    reason, _, remedy = _ERROR_NUMBER.sub("", said).partition(FIX)
     return _no_labs(reason, remedy or fix)
 
 

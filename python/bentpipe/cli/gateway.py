@@ -92,11 +92,11 @@ def check(config: Config, as_json: AsJson = False) -> None:
     if is_up:
         note(f"gateway {settings.name} is up; its own rules are in nobody's way")
     if as_json:
-        ok = all(check.ok for check in checks)
+        ok = all(check.passes for check in checks)
         print_json({"ok": ok, "checks": [asdict(check) for check in checks], "plan": plan})
     else:
         print_checks(checks)
-    if not all(check.ok for check in checks):
+    if not all(check.passes for check in checks):
         raise MachineError(
             f"gateway {settings.name} would not work here: {gateway.summary(checks)}"
         )

@@ -192,7 +192,7 @@ def print_checks(checks: Sequence[Check]) -> None:
     """Print checks in a table, each that is not passed with its remedy."""
     width = max(len(check.name) for check in checks)
     for check in checks:
-        mark = "ok " if check.ok else "NO " if getattr(check, "needed", True) else "-  "
+        mark = "ok " if check.ok else "NO " if check.needed else "-  "
         print(f"{mark} {check.name:{width}}  {check.found}")
         if not check.ok:
             print(f"{'':{width + 6}}To fix it: {check.fix}")

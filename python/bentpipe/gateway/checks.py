@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.gateway import machine
-from bentpipe.gateway.machine import FIX, Check, failed, mark_count, passed
+from bentpipe.gateway.machine import FIX, Check, advised, failed, mark_count, passed
 from bentpipe.text import counted, nearest
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def examine(
     checks.append(_forwarding())
     if plan["pep"] is not None:
         checks += _of_pep(config, plan["pep"], plan["name"], has_own=has_own)
-    if all(check.ok for check in checks):
+    if all(check.passes for check in checks):
         checks += _sockets(plan, is_up=is_up)
     return checks
 
@@ -69,7 +69,7 @@ def _of_pep(
     yield from (_kernel(), _ipv6(), *interfaces)
     if all(check.ok for check in interfaces):
         yield from (_source_marks(listed), _paths(config))
-    yield _filters(plan, name)
+    yield from (_path_mtu(), _filters(plan, name))
     yield from _congestion_controls(plan)
     yield from (_buffer(plan), _rules(name, plan, has_own=has_own))
 
@@ -146,6 +146,17 @@ def _source_marks(listed: list[str]) -> Check:
             fix = f"sysctl -w net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.{interface}."
             return failed(name, finding, f"{fix}src_valid_mark=0")
     return passed(name, "The kernel checks the sources of packets without marks.")
+
+
+def _path_mtu() -> Check:
+    # Of hosts, Windows and macOS look for it by default (RFC 4821), and Linux does not.
+    if machine.sysctl("net.ipv4.tcp_mtu_probing") != "0":
+        return passed("path MTU", "Legs find a smaller path MTU where ICMP errors are filtered.")
+    finding = (
+        "Legs do not look for a smaller path MTU: large transfers stall where it is smaller and "
+        "ICMP errors are filtered."
+    )
+    return advised("path MTU", finding, "sysctl -w net.ipv4.tcp_mtu_probing=1")
 
 
 def _paths(config: GatewayConfig) -> Check:
@@ -233,7 +244,7 @@ def _sockets(plan: GatePlan, *, is_up: bool) -> Iterator[Check]:
 
 def summary(checks: list[Check]) -> str:
     """Return how many checks are passed, as a sentence."""
-    failed = sum(not check.ok for check in checks)
+    failed = sum(not check.passes for check in checks)
     passed = counted(len(checks) - failed, "check")
     return f"{passed} passed, {failed} failed"
 

@@ -51,12 +51,21 @@ PACKAGES: Final = {"nft": "nftables", "ip": "iproute2"}
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``."""
+    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``.
+
+    One that is not ``needed`` is advice.
+    """
 
     name: str
     ok: bool
     found: str
     fix: str = ""
+    needed: bool = True
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is passed, or advice."""
+        return self.ok or not self.needed
 
 
 def mark_count(workers: int) -> int:
@@ -77,6 +86,11 @@ def failed(name: str, finding: str, fix: str) -> Check:
     return Check(name, ok=False, found=finding, fix=fix)
 
 
+def advised(name: str, finding: str, fix: str) -> Check:
+    """Return advice: what works without it works better with it."""
+    return Check(name, ok=False, found=finding, fix=fix, needed=False)
+
+
 def require(checks: Iterable[Check]) -> None:
     """Check that all checks are passed.
 
@@ -86,7 +100,7 @@ def require(checks: Iterable[Check]) -> None:
     lines = [
         f"{check.name}: {check.found.rstrip('.')}{FIX}{check.fix}"
         for check in checks
-        if not check.ok
+        if not check.passes
     ]
     if lines:
         raise MachineError("\n".join(lines))
