@@ -28,6 +28,10 @@ class Range(NamedTuple):
     high: float
 
 
+class Interval(Range):
+    """A 95 % confidence interval: of many, 5 % do not have the true value."""
+
+
 Claims = Mapping[Hashable, Range]
 # What all seeds say, by the name of a claim.
 Truths = Mapping[Hashable, float]
@@ -41,11 +45,15 @@ class Headline(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Sets of seeds: of how many a headline claims something, and of how many wrongly."""
+    """Sets of seeds: of how many a headline claims something, and of how many wrongly.
+
+    ``outside`` are those of which an interval does not have the true value.
+    """
 
     sets: int
     claiming: int
     wrong: int
+    outside: int
 
 
 def asked(name: str, seeds: int, first_seed: int = 1, **parameters: Any) -> LinkQuestion:
@@ -66,10 +74,15 @@ def tally(question: LinkQuestion, found: Any, size: int) -> Tally:
     truth = headline.truths(question.judge(found))
     claimed = [headline.claims(question.judge(each)) for each in sets_of(found, size)]
     wrong = [
-        any(not some[name].low <= truth[name] <= some[name].high for name in some)
-        for some in claimed
+        {
+            isinstance(claim, Interval)
+            for name, claim in claims.items()
+            if not claim.low <= truth[name] <= claim.high
+        }
+        for claims in claimed
     ]
-    return Tally(len(claimed), sum(map(bool, claimed)), sum(wrong))
+    counts = (sum(kind in kinds for kinds in wrong) for kind in (False, True))
+    return Tally(len(claimed), sum(map(bool, claimed)), *counts)
 
 
 def sets_of(found: Any, size: int) -> Iterator[Any]:
@@ -112,8 +125,8 @@ def _gains(changes: Mapping[Hashable, Change]) -> dict[Hashable, float]:
     return {name: each.gain.mean for name, each in changes.items()}
 
 
-def _interval(estimate: Estimate) -> Range:
-    return Range(estimate.low, estimate.high)
+def _interval(estimate: Estimate) -> Interval:
+    return Interval(estimate.low, estimate.high)
 
 
 def _compared(answer: Answer, *pairs: Any) -> dict[Hashable, Change]:
@@ -174,7 +187,7 @@ def _ways(answer: Answer) -> dict[Hashable, Range]:
     best, ways = answer.facts["best"], answer.figures["ways"]
     pages = {(way["way"], "pages"): way["pages"] for way in ways if way["pages"] in GAINS}
     return {
-        best["way"]: Range(*best["hours_range"]),
+        best["way"]: Interval(*best["hours_range"]),
         **{name: GAINS[outcome] for name, outcome in pages.items()},
     }
 
