@@ -69,7 +69,7 @@ class Coding(VariantQuestion):
     differs: ClassVar = {"pep": (), "tunnel": ("redundancy", "titration", "delay", "order")}
     entries = ("users",)
     # 60 s at 16 Mbit/s.
-    length = (960_000_000, 30, 60)
+    run_length = (960_000_000, 30, 60)
     charted = ("total_bps", "small_p50_ns")
     tried = ("total_bps",)
     more_pairs = (("pep_adaptive", "pep"),)

@@ -59,7 +59,7 @@ class Pep(VariantQuestion):
     searched = 10
     differs: ClassVar = {"pep": ()}  # only in whether there is one
     entries = (*PROBES, f"{SHORT}{QUIC}", "channels", f"channels{QUIC}")
-    length = (1_920_000_000, 40, 120)  # bits at the link rate, 40 to 120 s
+    run_length = (1_920_000_000, 40, 120)  # bits at the link rate, 40 to 120 s
     figure = f"{LARGE}_bps"
     tried = ("channels_bps", f"{LARGE}_bps", f"{SHORT}_ns")
 

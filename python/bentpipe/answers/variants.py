@@ -133,7 +133,7 @@ class VariantQuestion(LinkQuestion):
 
     can_emulate = True
     seeds_max = MANY_SEEDS
-    length: ClassVar[tuple[int, int, int]]
+    run_length: ClassVar[tuple[int, int, int]]
     """The bits of a run at the link rate, and the bounds of its length in seconds."""
     charted: ClassVar[Collection[str]] = ()
     """The figures whose changes are drawn, if not all."""
@@ -149,7 +149,7 @@ class VariantQuestion(LinkQuestion):
     @property
     def seconds(self) -> int:
         """The length of a run, unless a setting has another one."""
-        return self.seconds_of(*self.length)
+        return self.seconds_of(*self.run_length)
 
     @cached_property
     def titles(self) -> dict[str, str]:
