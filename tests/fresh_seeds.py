@@ -158,7 +158,8 @@ def _bdp(knee: str) -> float:
 
 def _knees(answer: Answer) -> dict[Hashable, Range]:
     """Return between which sizes a knee is: next to those of single runs it is not resolved."""
-    knees = [_bdp(each) for each in (answer.facts["knee_name"], *answer.facts["knees"])]
+    knee = answer.facts["at"]
+    knees = [_bdp(each) for each in (knee.name, *knee.of_runs)]
     smaller = [each for each in BUFFERS_BDP if each < min(knees)]
     larger = [each for each in BUFFERS_BDP if each > max(knees)]
     return {"knee": Range(max(smaller, default=0.0), min(larger, default=math.inf))}
@@ -167,7 +168,7 @@ def _knees(answer: Answer) -> dict[Hashable, Range]:
 def _numbers(*figures: str) -> Headline:
     """Return the headline of an answer that has a range for each of these numbers."""
     return Headline(
-        lambda answer: {name: Range(*answer.figures[f"{name}_range"]) for name in figures},
+        lambda answer: {name: Interval(*answer.figures[f"{name}_range"]) for name in figures},
         lambda answer: {name: answer.figures[name] for name in figures},
     )
 
@@ -207,7 +208,7 @@ HEADLINES: Mapping[str, Headline] = {
     ),
     "buffer": Headline(
         lambda answer: _knees(answer) | _shown(_queues(answer), "equal"),
-        lambda answer: {"knee": _bdp(answer.facts["knee_name"]), **_gains(_queues(answer))},
+        lambda answer: {"knee": _bdp(answer.facts["at"].name), **_gains(_queues(answer))},
     ),
     "busy-link": Headline(
         lambda answer: {"full": _interval(answer.figures["full"])},

@@ -196,6 +196,37 @@ def test_a_quantile_of_few_samples_is_that_of_all_runs_together() -> None:
     assert math.isnan(Measurements(mean=np.array([Samples(np.zeros(0))])).mean("mean"))
 
 
+def test_a_median_that_a_run_does_not_reach_has_a_spread() -> None:
+    """Given medians of 1, 1, 100 and 1 s, and a run whose pages never came, expect them as spread.
+
+    The median of all pages is 1 s, and its interval is wider than that.
+    """
+    runs = [[1.0], [1.0], [100.0], [1.0], [math.inf, math.inf]]
+    pages = np.array([Samples(np.array(times), 0.5) for times in runs])
+    estimate = Measurements(page_s=pages).of("page_s")
+    assert (estimate.mean, estimate.spread) == (1.0, (1.0, 1.0, math.inf))
+
+
+@pytest.mark.system
+def test_a_user_who_takes_no_page_is_bad_input() -> None:
+    """Given runs of 1 s, of which users start within 15 s, or of a user who thinks for longer.
+
+    Expect no answer but what to ask with.
+    """
+    one_page = [f"traffic.reader.{each}" for each in ("start_jitter=1s", "think.exponential=1h")]
+    for seconds, settings in ((1, []), (60, one_page)):
+        with pytest.raises(UsageError, match=rf"no page .* of {seconds} s; ask .* duration=300s"):
+            ask("busy-link", settings=[f"duration={seconds}s", *settings], seeds=2)
+
+
+@pytest.mark.system
+def test_a_link_with_less_than_a_packet_on_the_way_is_asked_about_queues() -> None:
+    """Given 250 kbit/s and 40 ms, 1,250 B, expect a limit of some packets for FQ-CoDel, too."""
+    settings = ["link.forward.rate=250kbit/s", "link.*.delay=20ms", "link.*.queue.limit=30kB"]
+    answer = ask("buffer", settings=[*settings, "duration=10s"], seeds=2)
+    assert answer.facts["runs"].keys() >= {"now", "fq_codel"}
+
+
 def test_an_effect_says_of_what() -> None:
     effect = Effect("with fq_codel", "its queue", Estimate(-93.2, None, 1), "the time of images")
     assert str(effect) == "with fq_codel instead of its queue: the time of images -93.2 %"

@@ -78,7 +78,7 @@ PAGES = ("traffic.reader.response.lognormal.median=20kB",)
 QUALITIES: Mapping[str, Quality] = {
     "tcp": Quality(_best_goodput),
     "buffer": Quality(_at_the_knee),
-    "busy-link": Quality(_busy, settings=("duration=30s", *PAGES)),
+    "busy-link": Quality(_busy, settings=("duration=60s", *PAGES)),
     "users": Quality(
         _ranges("users"),
         (*SETTINGS,),

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from bentpipe.answers.answer import Answer, charts, table
 from bentpipe.answers.catalog import Option
 from bentpipe.answers.question import Assumption
-from bentpipe.answers.queues import Knee, Queues
+from bentpipe.answers.queues import MIN_LIMIT_BYTES, Knee, Queues
 from bentpipe.answers.runs import Change, Measurements
 from bentpipe.answers.traffic import Transfer, bit_errors, call, call_beside
 from bentpipe.answers.trial import Trial
@@ -29,8 +29,6 @@ from bentpipe.units import format_duration, format_size
 BUFFERS_BDP: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 # The knee: the smallest queue with this share of the best goodput.
 KNEE_SHARE: Final = 0.98
-# A queue holds a few packets at least, or every burst overflows it.
-_MIN_LIMIT_BYTES: Final = 6_000
 MANAGED: Final = "fq_codel"
 # The queue of the link as it is.
 NOW: Final = "now"
@@ -69,7 +67,7 @@ class Buffer(Transfer):
     @property
     def _settings(self) -> dict[str, list[str]]:
         """The settings of the queues that are tried, by name."""
-        limits = self.queues.limits(BUFFERS_BDP, _MIN_LIMIT_BYTES)
+        limits = self.queues.limits(BUFFERS_BDP, MIN_LIMIT_BYTES)
         sized = {name: [self.queues.drop_tail(limit)] for name, limit in limits.items()}
         return {**sized, MANAGED: [self.queues.fq_codel()]}
 

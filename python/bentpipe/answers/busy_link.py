@@ -7,6 +7,7 @@ the forward direction over 5 minutes is as asked for; windows of 100 ms show wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
@@ -26,6 +27,7 @@ from bentpipe.answers.traffic import (
     page_times,
     users_of,
 )
+from bentpipe.errors import UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import FULL_SHARE, WINDOW_NS, sampled_bytes, window_loads
 from bentpipe.results.result import Result
@@ -85,6 +87,11 @@ class BusyLink(LinkQuestion):
         """Return a user alone, and as many as make the average."""
         measurements = self.run(cases)
         readers, page_ns = users_of(self.base.data), measurements[1].mean("page_p50_ns")
+        if math.isnan(page_ns):
+            raise UsageError(
+                f"ask busy-link: one user takes no page in the middle of runs of {self.length}; "
+                "ask with longer ones, such as --set duration=300s"
+            )
         users, of_users = self.adjusted_count(
             "users",
             lambda count: self.run_case(*_with(count)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from bentpipe.answers.question import Assumption, peak_bps
 from bentpipe.answers.runs import Values
@@ -11,6 +11,9 @@ from bentpipe.plan.link import codel_fields
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.link import DirectionName
 from bentpipe.units import NS_PER_S, format_size
+
+# A queue holds a few packets at least, or every burst overflows it.
+MIN_LIMIT_BYTES: Final = 6_000
 
 
 class Queues(NamedTuple):
@@ -110,9 +113,12 @@ class Knee(NamedTuple):
 def fq_codel(rtt_ns: int, wire: Mapping[str, Any]) -> str:
     """Return the setting of a queue with FQ-CoDel for a round trip of ``rtt_ns`` of propagation.
 
-    ``wire`` is the plan of its direction.
+    ``wire`` is the plan of its direction. The limit by default, a bandwidth-delay product, may be
+    below a packet.
     """
-    return f"{{discipline: fq_codel, {codel_fields(rtt_ns, wire)}}}"
+    bdp_bytes = peak_bps(wire["rate_bps"]) * rtt_ns / NS_PER_S / 8
+    limit = "" if bdp_bytes >= MIN_LIMIT_BYTES else f", limit: {MIN_LIMIT_BYTES} B"
+    return f"{{discipline: fq_codel, {codel_fields(rtt_ns, wire)}{limit}}}"
 
 
 def with_fq_codel(rtt_ns: int, wire: Mapping[str, Any]) -> Assumption:

@@ -166,9 +166,9 @@ class Measurements(dict[str, npt.NDArray[Any]]):
         estimate = _estimate(self.by_run(figure), comparisons)
         if not (estimate.half_width or 0) > abs(estimate.mean):
             return estimate
-        return replace(
-            estimate, spread=tuple(np.percentile(self._single(figure), _SPREAD).tolist())
-        )
+        single = self._single(figure)
+        spread = (Samples(single, percent / 100).value() for percent in _SPREAD)
+        return replace(estimate, spread=tuple(spread))
 
     def mean(self, figure: str) -> float:
         """Return the mean of a figure."""

@@ -221,6 +221,9 @@ def window_loads(sent_bytes: npt.ArrayLike, rate_bps: float) -> dict[str, float]
     time without a window that is not full.
     """
     load = np.asarray(sent_bytes, dtype=np.float64) * 8 * NS_PER_S / (rate_bps * WINDOW_NS)
+    if not load.size:
+        # A run in which nothing is sent has no samples.
+        load = np.zeros(1)
     full = load >= FULL_SHARE
     # The ends of runs of full windows: a boundary before the first and after the last.
     edges = np.flatnonzero(np.diff(np.concatenate(([False], full, [False])).astype(np.int8)))
