@@ -3,12 +3,13 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use bentpipe_core::time::Instant;
 use bentpipe_sys::clock::Clock;
 use rustix::process::Signal;
 
-use crate::router::SERVERS;
+use crate::router::{SERVERS, until};
 use crate::setup::{PROGRAM, Setup, close_waiting, is_possible, pep};
 
 const WORKERS: usize = 3;
@@ -182,6 +183,35 @@ fn a_worker_that_goes_on_is_kept() {
     assert_eq!((workers.missing, workers.failures), (0, 0));
     assert_eq!(setup.workers(), [worker]);
     assert!(splits(&setup, &listener));
+}
+
+/// Given a privileged part that is stopped for longer than a worker may be silent, expect new connections to pass within
+/// 4 s; when it goes on, expect the worker and its connection to be as before, and new connections to be split.
+#[test]
+fn a_pause_of_the_privileged_part_ends_no_worker() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::new("pause");
+    let listener = setup.listen(SERVERS[0]);
+    let (client, server) = setup.pair(&listener);
+    let workers = setup.workers();
+    setup.signal(setup.daemon.id(), Signal::STOP);
+    let clock = Clock::start();
+    // After the lease.
+    thread::sleep(Duration::from_secs(2));
+    assert!(!splits(&setup, &listener));
+    let taken = clock.now();
+    assert!(taken <= PASSES_AT_LAST, "{taken}");
+    thread::sleep(Duration::from_secs(9));
+    exchange(&client, &server).expect("the worker serves");
+    setup.signal(setup.daemon.id(), Signal::CONT);
+    // The rules are renewed by the reports that wait.
+    until(|| splits(&setup, &listener));
+    let state = setup.workers_state(|workers| workers.is_splitting);
+    assert_eq!((state.missing, state.failures), (0, 0));
+    assert_eq!(setup.workers(), workers);
+    exchange(&client, &server).expect("the worker serves");
 }
 
 /// Given workers that may not start threads, expect the daemon to end with code 3 instead of starting others, and nothing
