@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from conftest import ROOT
@@ -33,6 +37,12 @@ threads = 1
 """
 BASE = Path("/run/bentpipe")
 BENTPIPE = f"{sys.executable} -m bentpipe"
+# From linux/ptrace.h and linux/wait.h.
+_PTRACE_SEIZE: Final = 0x4206
+_PTRACE_INTERRUPT: Final = 0x4207
+_WALL: Final = 0x4000_0000
+# The same on all machines (linux/unistd.h).
+_SYS_PIDFD_GETFD: Final = 438
 
 
 @pytest.fixture
@@ -67,6 +77,10 @@ class Gateway:
     @property
     def folder(self) -> Path:
         return BASE / self.name
+
+    def workers(self) -> dict[str, Any]:
+        """Return how the workers are."""
+        return counters(self.name, "pep_workers")
 
     def wait_for_split(self, connections: int) -> None:
         wait_until(lambda: counters(self.name)["split_connections"] == connections)
@@ -105,17 +119,16 @@ def test_it_splits_connections_until_down_and_nothing_of_it_is_left(gateway: Gat
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("killed", ["daemon", "worker", "both"])
+@pytest.mark.parametrize("killed", ["daemon", "both"])
 def test_down_removes_what_a_killed_gateway_has_left(gateway: Gateway, killed: str) -> None:
-    """Given a part that is killed, expect new connections to pass, and `down` to leave nothing.
+    """Given a killed daemon, expect new connections to pass, and `down` to leave nothing.
 
     `down` runs in another network namespace than the gateway.
     """
     before = gateway.routers.snapshot("a")
     gateway.up()
     parent, worker = daemons_of(gateway.name)
-    chosen = {"daemon": [parent], "worker": [worker], "both": [parent, worker]}[killed]
-    for pid in chosen:
+    for pid in {"daemon": [parent], "both": [parent, worker]}[killed]:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: daemons_of(gateway.name) == [])
     done = gateway.call("status")
@@ -126,6 +139,90 @@ def test_down_removes_what_a_killed_gateway_has_left(gateway: Gateway, killed: s
     assert done.returncode == 0, done.stderr
     assert gateway.routers.snapshot("a") == before
     assert not gateway.folder.exists()
+
+
+def test_a_killed_worker_is_replaced(gateway: Gateway) -> None:
+    """Given a killed worker, expect another one that splits connections, and the reason logged."""
+    before = gateway.routers.snapshot("a")
+    gateway.up()
+    parent, worker = daemons_of(gateway.name)
+    os.kill(worker, signal.SIGKILL)
+    gateway.routers.download(1_000)
+    wait_until(lambda: gateway.workers()["failures"] == 1 and gateway.workers()["is_splitting"])
+    split = counters(gateway.name)["split_connections"]
+    gateway.routers.download(1_000)
+    gateway.wait_for_split(split + 1)
+    assert worker not in daemons_of(gateway.name)
+    assert daemons_of(gateway.name)[0] == parent
+    assert "workers replaced            1\n" in gateway.call("status").stdout
+    logged = (gateway.folder / "log").read_text()
+    assert "worker 1 of the PEP: it has ended (signal: 9 (SIGKILL)); its connect" in logged
+    gateway.down()
+    assert gateway.routers.snapshot("a") == before
+
+
+def test_a_worker_without_a_supply_of_sockets_is_replaced(gateway: Gateway) -> None:
+    """Given nonsense in place of a request for sockets, expect another worker.
+
+    It ends the thread that opens them. The worker would let all connections pass from then on.
+    """
+    gateway.up()
+    _, worker = daemons_of(gateway.name)
+    # A copy of its standard output, the channel (pidfd_getfd(2)).
+    process = os.pidfd_open(worker)
+    copy = ctypes.CDLL(None).syscall(_SYS_PIDFD_GETFD, process, 1, 0)
+    os.close(process)
+    with socket.socket(fileno=copy) as channel:
+        channel.send(b"nonsense")
+    wait_until(lambda: gateway.workers()["failures"] == 1 and gateway.workers()["is_splitting"])
+    gateway.routers.download(1_000)
+    gateway.wait_for_split(1)
+    logged = (gateway.folder / "log").read_text()
+    assert "the thread that opens its sockets has ended: it has returned; its connect" in logged
+
+
+def stop_thread(process: int, name: str) -> None:
+    """Stop one thread of a process until the process is killed, as a debugger does."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    (thread,) = (int(task.name) for task in tasks if (task / "comm").read_text() == f"{name}\n")
+    stopped = threading.Event()
+
+    def trace() -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        for request in (_PTRACE_SEIZE, _PTRACE_INTERRUPT):
+            if library.ptrace(request, thread, None, None) != 0:
+                raise OSError(ctypes.get_errno(), "ptrace")
+        os.waitpid(thread, _WALL)
+        stopped.set()
+        # A thread that ends while it is traced ends once the tracer knows.
+        os.waitpid(thread, _WALL)
+
+    threading.Thread(target=trace, daemon=True).start()
+    assert stopped.wait(5)
+
+
+@pytest.mark.parametrize(
+    "thread", ["syn-holder", pytest.param("relay-0", marks=pytest.mark.thorough)]
+)
+def test_a_worker_whose_thread_hangs_is_replaced(gateway: Gateway, thread: str) -> None:
+    """Given a thread that hangs, expect new connections to pass, and then another worker."""
+    gateway.up()
+    gateway.routers.download(1_000)
+    gateway.wait_for_split(1)
+    parent, worker = daemons_of(gateway.name)
+    stop_thread(worker, thread)
+    # It reports for at most 0.75 s, and the rules hold connections for 1.8 s after that.
+    wait_until(lambda: not gateway.workers()["is_splitting"], timeout_s=4)
+    status = gateway.call("status").stdout
+    assert "new connections             pass without the PEP: 1 worker missing\n" in status
+    gateway.routers.download(1_000)
+    # It may go on, and has 10 s for it.
+    assert daemons_of(gateway.name) == [parent, worker]
+    wait_until(lambda: gateway.workers()["is_splitting"], timeout_s=25)
+    assert gateway.workers() == {"is_splitting": True, "missing": 0, "failures": 1}
+    assert worker not in daemons_of(gateway.name)
+    gateway.routers.download(1_000)
+    gateway.wait_for_split(2)
 
 
 def test_a_killed_gateway_is_started_again_by_up(gateway: Gateway) -> None:

@@ -6,6 +6,7 @@ import pwd
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -291,17 +292,47 @@ COUNTED = {
 }
 
 
-def test_the_status_fits_80_columns() -> None:
-    found = {
+def status_of(workers: Mapping[str, Any], age_s: float = 0) -> dict[str, Any]:
+    return {
         "name": "sat",
         "functions": ["pep"],
         "lan": ["lan0", "lan1"],
         "link": ["sat0"],
         "connections": 10_000,
         "started_unix_s": time.time() - 86_400,
-        "counters": {"pep": COUNTED, "tunnel": None, "unix_s": time.time()},
+        "counters": {
+            "pep": COUNTED,
+            "tunnel": None,
+            "pep_workers": workers,
+            "unix_s": time.time() - age_s,
+        },
     }
-    lines = status_lines(found)
+
+
+@pytest.mark.parametrize(
+    ("is_splitting", "missing", "failures", "age_s", "expected"),
+    [
+        (True, 0, 0, 1, []),
+        (True, 0, 2, 1, ["workers replaced            2"]),
+        (False, 1, 0, 1, ["new connections             pass without the PEP: 1 worker missing"]),
+        (False, 0, 0, 1, ["new connections             pass without the PEP: no rules in force"]),
+        (True, 0, 0, 60, ["new connections             unknown: no counters for 60 s"]),
+    ],
+)
+def test_the_status_says_whether_new_connections_are_split(
+    is_splitting: bool, missing: int, failures: int, age_s: float, expected: list[str]
+) -> None:
+    workers = {"is_splitting": is_splitting, "missing": missing, "failures": failures}
+    lines = status_lines(status_of(workers, age_s))
+    assert max(map(len, lines)) <= 80
+    assert lines[1 : len(expected) + 2] == [
+        *expected,
+        "open connections            1,234 of 10,000",
+    ]
+
+
+def test_the_status_fits_80_columns() -> None:
+    lines = status_lines(status_of({"is_splitting": True, "missing": 0, "failures": 0}))
     assert max(map(len, lines)) <= 80
     assert "open connections            1,234 of 10,000" in lines
     assert "legs to the hosts           mean RTT 1.5 ms, 1 segment retransmitted" in lines

@@ -252,8 +252,17 @@ def assert_one_connection_was_split(result: Result) -> None:
 @pytest.mark.thorough
 @needs_lab
 @needs_programs()
-def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a daemon that is killed while files are fetched, expect the reason, and the results."""
+@pytest.mark.parametrize(
+    ("killed", "reason"),
+    [
+        ("bentpipe-gate", "the PEP of hub has ended (it was killed)"),
+        ("/proc/self/exe\0worker", "the worker of the PEP of hub has ended or hung"),
+    ],
+)
+def test_a_run_whose_pep_ends_is_invalid(
+    monkeypatch: pytest.MonkeyPatch, killed: str, reason: str
+) -> None:
+    """Given a part that is killed while files are fetched, expect the reason, and the results."""
     mark = f"bentpipe-killed-{os.getpid()}"
     monkeypatch.setenv("MARK", mark)
 
@@ -268,16 +277,16 @@ def test_a_run_whose_pep_ends_is_invalid(monkeypatch: pytest.MonkeyPatch) -> Non
     def kill() -> None:
         # The programs of flows start when the daemons are ready.
         wait_until(lambda: running("bentpipe.live.exchanges"), "no flow starts")
-        for process in running("bentpipe-gate"):
+        for process in running(killed):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
     with ThreadPoolExecutor() as threads:
-        killed = threads.submit(kill)
+        killing = threads.submit(kill)
         result = emulated(scenario({"hub": {"pep": {}}}, duration="6 s"))
-        killed.result()
+        killing.result()
     assert result.invalid is not None
-    assert "the PEP of hub has ended (it was killed)" in result.invalid
+    assert reason in result.invalid
     assert result.state == "invalid"
 
 

@@ -6,6 +6,7 @@
 //! The tunnel carries coded and sealed packets between gateways: its sessions, its data path, and the thread that forwards.
 
 pub mod daemon;
+mod heartbeat;
 mod icmp;
 mod programs;
 pub mod relay;
@@ -13,4 +14,5 @@ mod side;
 pub mod transparent;
 pub mod tunnel;
 
+pub use heartbeat::{Heartbeat, HeartbeatMonitor};
 pub use side::Side;

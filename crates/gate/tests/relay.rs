@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use std::{array, io};
 
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration as Limit, Instant};
-use bentpipe_gate::Side;
 use bentpipe_gate::relay::{Config, Counters, Dial, Dialed, Relay, prepare_leg};
+use bentpipe_gate::{HeartbeatMonitor, Side};
 use bentpipe_sys::clock::Clock;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{
@@ -52,6 +53,19 @@ impl Dial for Copied {
     }
 }
 
+/// Says that it was called, and waits for a message before it refuses; panics if there will be none.
+struct Hanging(Mutex<(Sender<()>, Receiver<()>)>);
+
+impl Dial for Hanging {
+    fn dial(&self, _client: BorrowedFd<'_>, _from: SocketAddr, _side: Side) -> io::Result<Dialed> {
+        let channels = self.0.lock().expect("no panic before");
+        let (called, go) = &*channels;
+        called.send(()).expect("the test waits");
+        go.recv().expect("on purpose");
+        Err(ErrorKind::ConnectionRefused.into())
+    }
+}
+
 /// A relay to a server that listens, or does not.
 struct Setup {
     relay: Relay,
@@ -89,7 +103,7 @@ impl Setup {
     }
 }
 
-fn until(condition: impl Fn() -> bool) {
+fn until(mut condition: impl FnMut() -> bool) {
     let pause = Duration::from_millis(5);
     for _ in 0..TIMEOUT.as_millis() / pause.as_millis() {
         if condition() {
@@ -336,4 +350,41 @@ fn an_idle_connection_is_reset_after_the_limit() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert!(clock.now() >= Instant::from_millis(900), "{}", clock.now());
     setup.until(Counters::idle, 1);
+}
+
+/// Given a relay of two threads without connections, expect both to go on; given one that waits for ever to open a
+/// connection, expect that not all go on, although the other does; given one that panics, expect the reason.
+#[test]
+fn a_thread_that_hangs_or_panics_is_noticed() {
+    let ((called, calls), (go, waits)) = (channel(), channel());
+    let (mut relay, address) = relay_by(Hanging(Mutex::new((called, waits))), config());
+    let mut monitor = HeartbeatMonitor::new(relay.heartbeats().iter().cloned());
+    // A thread that has nothing to do waits for less.
+    let interval = Duration::from_millis(300);
+    let mut progresses = || {
+        thread::sleep(interval);
+        monitor.all_progressed()
+    };
+    for _ in 0..3 {
+        until(&mut progresses);
+    }
+    let _client = TcpStream::connect(address).expect("the relay listens");
+    calls.recv().expect("a thread opens the connection");
+    // What it did before counts once.
+    progresses();
+    for _ in 0..3 {
+        assert!(!progresses());
+        assert!(relay.failure().is_none());
+    }
+    go.send(()).expect("it waits");
+    until(&mut progresses);
+    drop(go);
+    let _other = TcpStream::connect(address).expect("the relay listens");
+    let mut failure = None;
+    until(|| {
+        failure = relay.failure();
+        failure.is_some()
+    });
+    let failure = failure.expect("a reason").to_string();
+    assert_eq!(failure, "a thread of the relay has ended: it has panicked");
 }

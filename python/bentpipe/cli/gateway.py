@@ -342,6 +342,8 @@ _TUNNEL_COUNTERS: Final = {
 }
 # The daemon writes its counters every 0.75 s.
 _UNCHANGED_S: Final = 2.0
+# It writes them every 1.8 s also while workers are missing.
+_SILENT_S: Final = 4.0
 _BILLION: Final = 10**9
 _MILLION: Final = 10**6
 _LEGS: Final = {"lan": "legs to the hosts", "link": "legs over the link"}
@@ -374,6 +376,7 @@ def status_lines(status: Status) -> list[str]:
     title = f"{status['name']}: {functions}, {', '.join(ends)}, {running}"
     lines = [f"{title}; counters as of {age_s:.1f} s ago"]
     if "lan" in status:
+        lines += _splitting_lines(counters.get("pep_workers") or {}, age_s)
         lines += _pep_lines(counters.get("pep") or {}, status["connections"])
     if "device" in status:
         lines += _tunnel_lines(counters.get("tunnel") or {})
@@ -382,6 +385,20 @@ def status_lines(status: Status) -> list[str]:
 
 def _lines(rows: Mapping[str, str]) -> list[str]:
     return [f"{name:28}{text}" for name, text in rows.items()]
+
+
+def _splitting_lines(workers: Mapping[str, Any], age_s: float) -> list[str]:
+    """Return what keeps new connections from being split, and how often a worker was replaced."""
+    rows = {}
+    if age_s >= _SILENT_S:
+        rows["new connections"] = f"unknown: no counters for {age_s:.0f} s"
+    elif not workers.get("is_splitting", True):
+        missing = workers["missing"]
+        reason = f"{counted(missing, 'worker')} missing" if missing else "no rules in force"
+        rows["new connections"] = f"pass without the PEP: {reason}"
+    if failures := workers.get("failures"):
+        rows["workers replaced"] = f"{failures:,}"
+    return _lines(rows)
 
 
 def _pep_lines(counters: Mapping[str, Any], most: int) -> list[str]:

@@ -258,6 +258,11 @@ class _Daemon:
             return kind, text
         if pep is None:
             return None
+        if (self.counted.get("pep_workers") or {}).get("failures"):
+            return kind, (
+                f"the worker of the PEP of {self.gateway.host} has ended or hung, so connections "
+                "were reset, and later ones not split for some time; to fix it: run it again"
+            )
         unsplit = (self.counted.get("pep") or {}).get("unsplit_connections", 0)
         most = most_connections(pep)
         if unsplit and most < pep["connections"]:

@@ -3,7 +3,7 @@
 use super::memory::Memory;
 use super::metrics_text::Text;
 use super::tunnel_metrics::of_tunnel;
-use super::{Report, State};
+use super::{PepWorkers, Report, State};
 use crate::relay::{LegReport, RTT_LIMITS_US};
 
 /// The type of the text.
@@ -20,7 +20,7 @@ pub(super) struct Bounds {
 pub(super) fn text(state: &State, bounds: Option<&Bounds>) -> String {
     let mut text = String::new();
     if let (Some(report), Some(bounds)) = (&state.pep, bounds) {
-        text.push_str(&pep_metrics(report, bounds));
+        text.push_str(&pep_metrics(report, state.pep_workers.unwrap_or_default(), bounds));
     }
     if let Some(report) = &state.tunnel {
         text.push_str(&of_tunnel(report));
@@ -28,8 +28,9 @@ pub(super) fn text(state: &State, bounds: Option<&Bounds>) -> String {
     text
 }
 
-fn pep_metrics(report: &Report, bounds: &Bounds) -> String {
+fn pep_metrics(report: &Report, workers: PepWorkers, bounds: &Bounds) -> String {
     let mut out = Text::new("bentpipe_pep");
+    out.workers(workers);
     out.connections(report, bounds);
     let help = "Bytes that the sockets of the receiving side have taken.";
     let relayed = [("to_server", report.to_server_bytes), ("to_client", report.to_client_bytes)];
@@ -49,6 +50,15 @@ fn pep_metrics(report: &Report, bounds: &Bounds) -> String {
 }
 
 impl Text {
+    fn workers(&mut self, workers: PepWorkers) {
+        let help = "Whether new connections are split (1), or pass unsplit (0).";
+        self.one("splitting", help, "gauge", u64::from(workers.is_splitting));
+        let help = "Workers that do not report, because they have ended, hang or are starting.";
+        self.one("missing_workers", help, "gauge", workers.missing);
+        let help = "Times that a worker has ended or hung, after which another process is started.";
+        self.one("worker_failures_total", help, "counter", workers.failures);
+    }
+
     fn connections(&mut self, report: &Report, bounds: &Bounds) {
         for (name, value, help) in [
             ("open_connections", report.open_connections, "Connections that are split now."),
@@ -165,12 +175,17 @@ mod tests {
         report.link.rtt_counts[..2].copy_from_slice(&[2, 3]);
         report.link.rtt_sum_us = 700;
         let bounds = Bounds { connections: 9, memory: Memory { processes: 1, kernel: 2 } };
-        let state = State { pep: Some(report), tunnel: None };
+        let workers = PepWorkers { is_splitting: true, missing: 0, failures: 4 };
+        let state = State { pep: Some(report), tunnel: None, pep_workers: Some(workers) };
         let text = text(&state, Some(&bounds));
         for line in [
             "# TYPE bentpipe_pep_split_connections_total counter",
             "bentpipe_pep_split_connections_total 7",
             "bentpipe_pep_open_connections_limit 9",
+            "bentpipe_pep_splitting 1",
+            "bentpipe_pep_missing_workers 0",
+            "# TYPE bentpipe_pep_worker_failures_total counter",
+            "bentpipe_pep_worker_failures_total 4",
             "bentpipe_pep_cpu_seconds_total 1.5",
             "bentpipe_pep_relayed_bytes_total{direction=\"to_client\"} 0",
             "bentpipe_pep_leg_rtt_seconds_bucket{leg=\"link\",le=\"0.0001\"} 2",

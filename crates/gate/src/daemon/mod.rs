@@ -1,10 +1,11 @@
 //! The daemon: a privileged part that opens sockets and owns the rules, and workers without privileges
 //! that carry the traffic.
 //!
-//! The PEP has one worker, or several, each with some of the connections; the tunnel has one. They report once a
-//! second. Only when all have reported does the privileged part renew the rule that holds new connections, so that they
-//! pass without the gateway when a worker hangs or any part dies. It answers with the sum of the reports, from which a
-//! worker knows that the rule holds connections: a SYN that passed must not be answered, too.
+//! The PEP has one worker, or several, each with some of the connections; the tunnel has one. They report more than
+//! once a second, as long as their threads that carry traffic go on. Only when all have reported does the privileged part
+//! renew the rule that holds new connections, so that they pass without the gateway when a thread hangs or any part dies.
+//! It answers with the sum of the reports, from which a worker knows that the rule holds connections: a SYN that passed
+//! must not be answered, too. A worker of the PEP that has ended or hangs is replaced (`supervisor.rs`).
 
 mod confine;
 mod control;
@@ -14,6 +15,7 @@ mod metrics;
 mod metrics_server;
 mod metrics_text;
 mod pep_plan;
+mod pep_sockets;
 mod pep_worker;
 mod plan;
 mod plan_checks;
@@ -21,6 +23,7 @@ mod privileged;
 mod report;
 mod reporting;
 mod socket_broker;
+mod supervisor;
 mod tunnel_device;
 mod tunnel_metrics;
 mod tunnel_plan;
@@ -28,14 +31,16 @@ mod tunnel_report;
 mod tunnel_worker;
 mod usage;
 mod worker;
+mod worker_process;
 
 pub use control::Reply;
 pub use metrics_server::{Page as MetricsPage, Request as MetricsRequest};
 pub use pep_plan::{Leg, PepPlan, SidePlan};
 pub use plan::{Part, Plan, Start};
-pub use privileged::{Ended, check, remove, up};
-pub use report::{Report, State};
+pub use privileged::{check, remove, up};
+pub use report::{PepWorkers, Report, State};
 pub use socket_broker::Request as SocketRequest;
+pub use supervisor::Ended;
 pub use tunnel_plan::{Network, TunnelPeerPlan, TunnelPlan};
 pub use tunnel_report::{TunnelPeerReport, TunnelReport};
 pub use worker::work;

@@ -1,10 +1,12 @@
 //! A worker of the PEP.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bentpipe_core::time::Instant;
 use bentpipe_sys::packet_log::PacketLog;
 
 use super::confine::{RELAY_CALLS, drop_privileges, filter_system_calls};
@@ -12,10 +14,11 @@ use super::memory::Memory;
 use super::metrics::Bounds;
 use super::metrics_server::{Latest, serve};
 use super::report::{ToWorker, WorkerReport};
-use super::reporting::report_until_gone;
+use super::reporting::report_while;
 use super::socket_broker::BrokeredSockets;
 use super::usage::{Usage, cpu_ns};
 use super::{PepPlan, Plan, Report};
+use crate::heartbeat::HeartbeatMonitor;
 use crate::relay::{ConnectionLimit, Relay};
 use crate::side::Side;
 use crate::transparent::{HoldLease, LEASE, SynHolder, Taps};
@@ -49,24 +52,38 @@ pub(super) fn relay(
         (Arc::new(HoldLease::start()?), ConnectionLimit::new(pep.connections as u64));
     let sockets = Arc::new(BrokeredSockets::new(supply));
     let limits = (Arc::clone(&connection_limit), Arc::clone(&lease));
+    // The end of the process ends their threads. To wait for one that hangs would keep it.
     let syn_holder = SynHolder::start(taps, sockets, limits, pep.syn_holder())?;
+    let mut syn_holder = ManuallyDrop::new(syn_holder);
     let relay = Relay::start(listeners, syn_holder.dial(), pep.relay())?;
+    let mut relay = ManuallyDrop::new(relay);
+    let heartbeats = relay.heartbeats().iter().chain([syn_holder.heartbeat()]);
+    let mut monitor = HeartbeatMonitor::new(heartbeats.cloned());
     let latest = Latest::default();
     if let Some(listener) = metrics {
         let bounds = Bounds { connections: whole.connections as u64, memory: Memory::of(whole) };
         serve(listener, &latest, Some(bounds))?;
     }
     filter_system_calls(RELAY_CALLS)?;
-    let now = || lease.now();
-    let report =
-        || Ok(WorkerReport::Pep(Box::new(report(&relay, &syn_holder, &connection_limit, &usage))));
-    report_until_gone(&control, now, report, |message, reported| {
-        if let ToWorker::State(state) = message {
-            latest.set(*state);
-            // The rule was renewed after the report.
-            lease.renew(reported + LEASE);
+    let report = || match relay.failure().or_else(|| syn_holder.failure()) {
+        Some(error) => Err(error),
+        None => {
+            Ok(WorkerReport::Pep(Box::new(report(&relay, &syn_holder, &connection_limit, &usage))))
         }
-    })
+    };
+    report_while(
+        || monitor.all_progressed(),
+        &control,
+        || lease.now(),
+        report,
+        |message, reported| {
+            let ToWorker::State(state) = message else { return };
+            let is_splitting = state.pep_workers.is_some_and(|workers| workers.is_splitting);
+            // The rule was renewed after the report.
+            lease.renew(if is_splitting { reported + LEASE } else { Instant::START });
+            latest.set(*state);
+        },
+    )
 }
 
 fn report(

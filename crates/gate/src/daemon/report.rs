@@ -18,6 +18,21 @@ pub struct State {
     /// Those of the tunnel; `null` without one.
     #[serde(deserialize_with = "Option::deserialize")]
     pub tunnel: Option<TunnelReport>,
+    /// How the workers of the PEP are; `null` without one.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub pep_workers: Option<PepWorkers>,
+}
+
+/// How the workers of a PEP are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PepWorkers {
+    /// Whether new connections are split: all workers have reported, and the rule that holds new connections was renewed.
+    pub is_splitting: bool,
+    /// Workers that do not report, because they have ended, hang or are starting.
+    pub missing: u64,
+    /// Times that a worker has ended or was ended because it hung.
+    pub failures: u64,
 }
 
 impl State {
@@ -50,7 +65,7 @@ pub(super) enum WorkerReport {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToWorker {
-    /// All workers have reported, and the rule was renewed.
+    /// The state, written down. If it is splitting, all workers have reported, and the rule was renewed.
     State(Box<State>),
     /// The settings of the tunnel have changed.
     Settings(TunnelSettings),
@@ -99,6 +114,13 @@ impl Report {
         Ok(serde_json::from_slice(bytes)?)
     }
 
+    /// Adds what earlier processes of the same worker have counted. Their connections and their memory are gone.
+    pub(super) fn add_earlier(&mut self, earlier: &Self) {
+        let max_open_connections = self.max_open_connections.max(earlier.max_open_connections);
+        self.add(&Self { open_connections: 0, memory_bytes: 0, ..*earlier });
+        self.max_open_connections = max_open_connections;
+    }
+
     /// Adds that of another worker.
     pub fn add(&mut self, other: &Self) {
         let Self {
@@ -135,5 +157,42 @@ impl Report {
         }
         lan.add(&other.lan);
         link.add(&other.link);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Given a worker that had at most 9 of 20 connections open when it ended, and then one in its place with at most 4 of
+    /// 5, expect 25 in all, at most 9 at a time, and those open and the memory of the second alone.
+    #[test]
+    fn the_counts_of_a_worker_go_on_in_its_next_process() {
+        let earlier = Report {
+            open_connections: 7,
+            max_open_connections: 9,
+            split_connections: 20,
+            memory_bytes: 1_000,
+            cpu_ns: 50,
+            ..Report::default()
+        };
+        let mut report = Report {
+            open_connections: 3,
+            max_open_connections: 4,
+            split_connections: 5,
+            memory_bytes: 800,
+            cpu_ns: 1,
+            ..Report::default()
+        };
+        report.add_earlier(&earlier);
+        let expected = Report {
+            open_connections: 3,
+            max_open_connections: 9,
+            split_connections: 25,
+            memory_bytes: 800,
+            cpu_ns: 51,
+            ..Report::default()
+        };
+        assert_eq!(report, expected);
     }
 }

@@ -14,21 +14,38 @@ use super::report::{ToWorker, WorkerReport};
 /// How often a worker reports: the rule, which is renewed then, is in force for more than twice as long.
 const INTERVAL: Duration = Duration::from_millis(750);
 
-/// Reports until the privileged part is gone or a report fails, and handles its messages with the time of the report
-/// before them.
+/// As [`report_while`], for a worker whose threads need no watch.
 pub(super) fn report_until_gone(
     control: &OwnedFd,
     now: impl Fn() -> Instant,
-    report: impl Fn() -> io::Result<WorkerReport>,
+    report: impl FnMut() -> io::Result<WorkerReport>,
+    on_message: impl FnMut(ToWorker, Instant),
+) -> io::Result<()> {
+    report_while(|| true, control, now, report, on_message)
+}
+
+/// Reports until the privileged part is gone or a report fails, and handles its messages with the time of the report
+/// before them. Nothing is sent while the data threads do not progress: the privileged part must not take their worker
+/// for one that serves.
+pub(super) fn report_while(
+    mut progresses: impl FnMut() -> bool,
+    control: &OwnedFd,
+    now: impl Fn() -> Instant,
+    mut report: impl FnMut() -> io::Result<WorkerReport>,
     mut on_message: impl FnMut(ToWorker, Instant),
 ) -> io::Result<()> {
     let clock = Clock::start();
+    let mut reported_at = now();
     loop {
-        let (reported, reported_at) = (clock.now(), now());
-        if send(control, &serde_json::to_vec(&report()?)?, &[]).is_err() {
-            return Ok(());
+        let began = clock.now();
+        let message = serde_json::to_vec(&report()?)?;
+        if progresses() {
+            reported_at = now();
+            if send(control, &message, &[]).is_err() {
+                return Ok(());
+            }
         }
-        while let Some(rest) = rest_of(INTERVAL, clock.now().saturating_since(reported)) {
+        while let Some(rest) = rest_of(INTERVAL, clock.now().saturating_since(began)) {
             match poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&rest)) {
                 Ok(0) => break,
                 Ok(_) => {}

@@ -30,6 +30,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt;
 
+use crate::heartbeat::{Heartbeat, reason_of_end};
 use crate::side::Side;
 use thread::Thread;
 
@@ -107,6 +108,7 @@ pub struct Relay {
     stop: Arc<OwnedFd>,
     counters: Arc<Counters>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    heartbeats: Vec<Heartbeat>,
 }
 
 impl Relay {
@@ -129,10 +131,12 @@ impl Relay {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let counters = Arc::new(Counters::default());
         let clock = Clock::start();
-        let mut relay = Self { stop, counters, threads: Vec::new() };
+        let mut relay = Self { stop, counters, threads: Vec::new(), heartbeats: Vec::new() };
         for number in 0..config.threads.max(1) {
             let parts = (Arc::clone(&listeners), Arc::clone(&relay.stop), Arc::clone(&dial));
-            let thread = Thread::new(parts, Arc::clone(&relay.counters), config, clock)?;
+            let heartbeat = Heartbeat::default();
+            relay.heartbeats.push(heartbeat.clone());
+            let thread = Thread::new(parts, Arc::clone(&relay.counters), config, clock, heartbeat)?;
             let named = std::thread::Builder::new().name(format!("relay-{number}"));
             relay.threads.push(named.spawn(move || thread.run())?);
         }
@@ -143,6 +147,18 @@ impl Relay {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The heartbeats of its threads.
+    #[must_use]
+    pub fn heartbeats(&self) -> &[Heartbeat] {
+        &self.heartbeats
+    }
+
+    /// Why a thread has ended, if one has: it failed, or it panicked.
+    pub fn failure(&mut self) -> Option<io::Error> {
+        let ended = self.threads.iter().position(JoinHandle::is_finished)?;
+        Some(reason_of_end("a thread of the relay", self.threads.swap_remove(ended)))
     }
 
     /// Ends all threads; connections that are open are reset.

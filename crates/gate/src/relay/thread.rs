@@ -18,6 +18,7 @@ use super::connection::{Connection, Leg};
 use super::counters::{Counters, End};
 use super::pipes::Pipes;
 use super::{Config, Dial, EVENTS_OF_LEGS};
+use crate::heartbeat::{Heartbeat, WAKE_TIMEOUT};
 use crate::side::Side;
 
 /// The tokens of listeners are above those of connections.
@@ -30,7 +31,6 @@ const ACCEPTS: usize = 64;
 const CHECK: Duration = Duration::from_secs(1);
 /// Connections whose legs are sampled in one check; with more active ones each has its turn.
 const SAMPLES: usize = 256;
-const CHECK_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// What all threads share.
@@ -44,6 +44,7 @@ pub(super) struct Thread {
     counters: Arc<Counters>,
     config: Config,
     clock: Clock,
+    heartbeat: Heartbeat,
     connections: Slab<Connection>,
     /// Connections with more to do at once.
     unfinished: VecDeque<usize>,
@@ -60,6 +61,7 @@ impl Thread {
         counters: Arc<Counters>,
         config: Config,
         clock: Clock,
+        heartbeat: Heartbeat,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // One thread is woken for each connection.
@@ -75,6 +77,7 @@ impl Thread {
             counters,
             config,
             clock,
+            heartbeat,
             connections: Slab::new(),
             unfinished: VecDeque::new(),
             pipes: Pipes::new(config.pipes / config.threads.max(1), config.buffer_bytes),
@@ -88,12 +91,13 @@ impl Thread {
         let mut buffer = [MaybeUninit::<Event>::uninit(); EVENTS];
         let mut checked = self.clock.now();
         loop {
-            let timeout = if self.unfinished.is_empty() { CHECK_TIMEOUT } else { NO_WAIT };
+            let timeout = if self.unfinished.is_empty() { WAKE_TIMEOUT } else { NO_WAIT };
             let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
+            self.heartbeat.beat();
             let now = self.clock.now();
             let mut accepts = Vec::new();
             for Event { data, flags } in events.iter().copied() {
@@ -131,6 +135,8 @@ impl Thread {
     }
 
     fn turn(&mut self, number: usize, now: Instant) {
+        // A round with many turns is no hang.
+        self.heartbeat.beat();
         let Some(connection) = self.connections.get_mut(number) else { return };
         let turn = connection.turn(&mut self.pipes, now);
         self.counters.relayed(turn.to_server, turn.to_client);

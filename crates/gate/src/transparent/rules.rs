@@ -262,7 +262,25 @@ impl Rules {
     pub fn add(&self) -> io::Result<()> {
         self.remove_routes();
         self.routes("add")?;
+        self.replace()
+    }
+
+    /// Replaces the table, for instance by one with other listeners. As after [`Rules::add`], new connections pass until
+    /// [`Rules::renew`].
+    ///
+    /// # Errors
+    /// As [`Rules::add`].
+    pub fn replace(&self) -> io::Result<()> {
         run("nft", &["-f", "-"], &self.nft()).map(|_| ())
+    }
+
+    /// Lets new connections pass without the relay from now on.
+    ///
+    /// # Errors
+    /// As [`Rules::add`]; then they pass after [`LEASE`].
+    pub fn release(&self) -> io::Result<()> {
+        let text = format!("flush set inet {} alive\n", self.table);
+        run("nft", &["-f", "-"], &text).map(|_| ())
     }
 
     /// Holds new connections for the relay during the next [`LEASE`]. A table that another program has removed, for

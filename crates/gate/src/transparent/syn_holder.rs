@@ -12,7 +12,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::packet_log::PacketLog;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
@@ -23,6 +23,7 @@ use super::hold_lease::HoldLease;
 use super::pending_accepts::{PendingAccepts, Waiting, version};
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn, Unreachable};
+use crate::heartbeat::{Heartbeat, WAKE_TIMEOUT, reason_of_end};
 use crate::relay::{ConnectionLimit, Dial, Permit};
 use crate::side::Side;
 
@@ -30,7 +31,6 @@ const EVENTS: usize = 256;
 /// SYNs that are read before servers' answers have their turn.
 const SYNS: usize = 64;
 const CHECK: Duration = Duration::from_secs(1);
-const CHECK_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const STOP: u64 = u64::MAX;
 const STALE: u64 = u64::MAX - 1;
 /// The tokens of taps are above those of connections.
@@ -77,6 +77,7 @@ pub struct SynHolderCounters {
 pub struct SynHolder {
     pending: Arc<PendingAccepts>,
     counters: Arc<SynHolderCounters>,
+    heartbeat: Heartbeat,
     stop: Arc<OwnedFd>,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
 }
@@ -99,6 +100,7 @@ impl SynHolder {
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (pending, counters) = (Arc::new(PendingAccepts::new(sockets)), Arc::default());
+        let heartbeat = Heartbeat::default();
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*stop, EventData::new_u64(STOP), EventFlags::IN)?;
         epoll::add(&epoll, &*lease, EventData::new_u64(STALE), EventFlags::IN)?;
@@ -117,17 +119,30 @@ impl SynHolder {
             bypassed: Bypassed::default(),
             pending: Arc::clone(&pending),
             counters: Arc::clone(&counters),
+            heartbeat: heartbeat.clone(),
             _stop: Arc::clone(&stop),
         };
         let named = std::thread::Builder::new().name("syn-holder".to_owned());
         let thread = Some(named.spawn(move || worker.run())?);
-        Ok(Self { pending, counters, stop, thread })
+        Ok(Self { pending, counters, heartbeat, stop, thread })
     }
 
     /// What the SYN holder has counted so far.
     #[must_use]
     pub fn counters(&self) -> &SynHolderCounters {
         &self.counters
+    }
+
+    /// The heartbeat of its thread.
+    #[must_use]
+    pub fn heartbeat(&self) -> &Heartbeat {
+        &self.heartbeat
+    }
+
+    /// Why the thread has ended, if it has: it failed, or it panicked.
+    pub fn failure(&mut self) -> Option<io::Error> {
+        let ended = self.thread.take_if(|thread| thread.is_finished())?;
+        Some(reason_of_end("the SYN holder", ended))
     }
 
     /// What a relay needs to find the legs to servers.
@@ -168,6 +183,7 @@ struct Worker {
     bypassed: Bypassed,
     pending: Arc<PendingAccepts>,
     counters: Arc<SynHolderCounters>,
+    heartbeat: Heartbeat,
     /// Kept open for `epoll`.
     _stop: Arc<OwnedFd>,
 }
@@ -177,11 +193,12 @@ impl Worker {
         let mut buffer = [MaybeUninit::<Event>::uninit(); EVENTS];
         let mut checked = self.clock.now();
         loop {
-            let events = match epoll::wait(&self.epoll, &mut buffer, Some(&CHECK_TIMEOUT)) {
+            let events = match epoll::wait(&self.epoll, &mut buffer, Some(&WAKE_TIMEOUT)) {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
+            self.heartbeat.beat();
             let now = self.clock.now();
             // Taps last: a number that was freed in this round may still have an event in it.
             let (mut tapped, mut stops) = (Vec::new(), false);

@@ -13,8 +13,8 @@ use bentpipe_core::time::Instant;
 use bentpipe_sys::clock::Clock;
 use rustix::process::Signal;
 
-use crate::router::{Host, SERVERS, TIMEOUT, worker};
-use crate::setup::{PROGRAM, Setup, is_possible};
+use crate::router::{Host, SERVERS, TIMEOUT};
+use crate::setup::{PROGRAM, Setup, is_possible, pep};
 use crate::streams::{Data, stress};
 
 const TRAFFIC_PORT: u16 = 90;
@@ -102,8 +102,9 @@ fn server(mut stream: &TcpStream, outcomes: &Outcomes) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)
 }
 
-/// Given either part of a daemon killed at a random moment under traffic, expect a new connection to pass within 3 s, no
-/// FIN on a truncated stream, and no rule left after they were removed.
+/// Given the privileged part or a worker of a daemon, with one or three workers, killed at a random moment under traffic,
+/// expect a new connection to pass within 3 s, no FIN on a truncated stream, another worker in place of one that was
+/// killed, and no rule left after they were removed.
 #[test]
 fn a_gateway_that_is_killed_breaks_nothing_else() {
     if !is_possible() {
@@ -138,7 +139,9 @@ fn a_gateway_that_is_killed_breaks_nothing_else() {
             scope.spawn(|| serve(&listener, &outcomes, &is_unserved));
             thread::sleep(Duration::from_micros(rng.below(700_000)));
             let kills_worker = rng.below(2) == 0;
-            let killed = if kills_worker { worker(&setup.daemon) } else { setup.daemon.id() };
+            let workers = setup.workers();
+            let worker = workers[rng.below(workers.len() as u64) as usize];
+            let killed = if kills_worker { worker } else { setup.daemon.id() };
             setup.signal(killed, Signal::KILL);
             let clock = Clock::start();
             setup.passes(&probed);
@@ -151,9 +154,14 @@ fn a_gateway_that_is_killed_breaks_nothing_else() {
         });
         assert!(taken <= PASSES, "{number}: {taken}, the worker was killed: {kills_worker}");
         longest = longest.max(taken);
+        if kills_worker {
+            setup.workers_state(|workers| workers.is_splitting && workers.failures == 1);
+            setup.signal(setup.daemon.id(), Signal::TERM);
+        }
         setup.daemon.wait().expect("it ends");
         assert!(setup.remove().status.success());
         setup.expect_nothing_left();
+        pep(&mut setup.plan).workers = [1, 3][rng.below(2) as usize];
         setup.daemon = setup.router.start(PROGRAM, &setup.plan);
     }
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -12,3 +12,4 @@ mod requirements;
 mod router;
 mod setup;
 mod streams;
+mod supervision;

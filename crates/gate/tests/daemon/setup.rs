@@ -1,5 +1,6 @@
 //! A router with a daemon.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use bentpipe_gate::daemon::{Leg, PepPlan, Plan, Report, State};
+use bentpipe_gate::daemon::{Leg, PepPlan, PepWorkers, Plan, Report, State};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::requirements;
@@ -113,17 +114,33 @@ impl Setup {
         while let Err(error) = exchange() {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
         }
-        listener.set_nonblocking(false).expect("a listener");
+        close_waiting(listener);
+    }
+
+    /// The counts of the PEP, once a condition on them holds.
+    pub(crate) fn state(&self, condition: impl Fn(&Report) -> bool) -> Report {
+        let state = self.whole_state(|state| state.pep.as_ref().is_some_and(&condition));
+        state.pep.expect("it was there")
     }
 
     /// The state, once a condition on it holds.
-    pub(crate) fn state(&self, condition: impl Fn(&Report) -> bool) -> Report {
+    pub(crate) fn whole_state(&self, condition: impl Fn(&State) -> bool) -> State {
         let read = || {
             let text = fs::read(self.folder.join("state.json")).ok()?;
-            State::parse(&text).ok()?.pep.filter(&condition)
+            State::parse(&text).ok().filter(&condition)
         };
-        until(|| read().is_some());
-        read().expect("counts only grow")
+        let found = RefCell::new(None);
+        until(|| {
+            found.replace(read());
+            found.borrow().is_some()
+        });
+        found.take().expect("it was there")
+    }
+
+    /// How the workers are.
+    pub(crate) fn workers_state(&self, condition: impl Fn(PepWorkers) -> bool) -> PepWorkers {
+        let state = self.whole_state(|state| state.pep_workers.is_some_and(&condition));
+        state.pep_workers.expect("they were there")
     }
 
     /// Whether the gateway relays a new connection: then it owns sockets of it.
@@ -169,6 +186,13 @@ impl Setup {
         let pid = Pid::from_raw(pid.cast_signed()).expect("not zero");
         kill_process(pid, signal).expect("it runs");
     }
+}
+
+/// Closes the connections that wait to be accepted.
+pub(crate) fn close_waiting(listener: &TcpListener) {
+    listener.set_nonblocking(true).expect("a listener");
+    while listener.accept().is_ok() {}
+    listener.set_nonblocking(false).expect("a listener");
 }
 
 impl Drop for Setup {

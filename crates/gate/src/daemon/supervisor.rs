@@ -1,0 +1,419 @@
+//! The workers of a daemon: their start, their reports, and another process for one that has ended or hangs.
+//!
+//! A worker of the PEP is replaced alone; the connections of the others go on. While one is missing all new connections
+//! pass unsplit, since there is one lease, which the reports of all renew. The end of the tunnel's worker ends the daemon,
+//! and so does that of any worker before all have reported for the first time: its start has failed.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sys::clock::Clock;
+use bentpipe_sys::signals::EndSignals;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::control::{Control, Reply, changed_settings};
+use super::pep_sockets::{OpenPep, WorkerSockets};
+use super::report::{PepWorkers, ToWorker, WorkerReport};
+use super::tunnel_device::OpenTunnel;
+use super::worker_process::WorkerProcess;
+use super::{Part, Plan, Report, Start, State};
+use crate::transparent::{LEASE, Rules};
+
+/// How often the workers are polled at least.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// The most that counts of the time since the last poll: a pause of this process, or of the machine, is no silence of the
+/// workers.
+const ELAPSED_MAX: Duration = Duration::from_secs(1);
+
+/// How a daemon ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// By a signal.
+    BySignal,
+    /// A worker that is not replaced has ended, or hangs.
+    WithoutWorker,
+}
+
+/// See the module documentation. The workers are ended when this is dropped.
+pub(super) struct Supervisor<'plan> {
+    plan: &'plan Plan,
+    rules: Option<Rules>,
+    workers: Vec<Worker>,
+    /// Processes that were killed, and may not have ended yet.
+    killed: Vec<WorkerProcess>,
+    /// The listener for metrics, which the first worker serves, whichever process it has.
+    metrics: Option<OwnedFd>,
+    clock: Clock,
+    /// Until when the rules hold new connections; `None` until all workers have reported for the first time.
+    held_until: Option<Instant>,
+    /// Whether the rules could not be renewed.
+    lacks_rules: bool,
+    /// When the state was written last.
+    written: Instant,
+    /// Times that a worker of the PEP has ended, or was ended because it hung.
+    failures: u64,
+}
+
+struct Worker {
+    part: Part,
+    /// `None` until it is started again.
+    process: Option<WorkerProcess>,
+    /// What it has counted so far, in all its processes.
+    counts: Option<WorkerReport>,
+    /// What the processes before the present one have counted.
+    earlier: Report,
+    restart_delay: RestartDelay,
+    /// When it is started again, if it has no process.
+    restart: Instant,
+}
+
+/// What waits to be handled.
+struct Ready {
+    has_signal: bool,
+    has_client: bool,
+    /// Whether each worker has sent a message or has ended.
+    workers: Vec<bool>,
+}
+
+impl<'plan> Supervisor<'plan> {
+    /// Starts all workers. What was opened for them is closed here.
+    pub(super) fn start(
+        plan: &'plan Plan,
+        pep: Option<OpenPep>,
+        tunnel: Option<OpenTunnel>,
+        metrics: Option<OwnedFd>,
+    ) -> io::Result<Self> {
+        let clock = Clock::start();
+        let (sockets, rules) = pep.map(|pep| (pep.workers, pep.rules)).unzip();
+        let mut supervisor = Self {
+            plan,
+            rules,
+            workers: Vec::new(),
+            killed: Vec::new(),
+            metrics,
+            clock,
+            held_until: None,
+            lacks_rules: false,
+            written: clock.now(),
+            failures: 0,
+        };
+        for (worker, sockets) in sockets.into_iter().flatten().enumerate() {
+            let (part, metrics) = (Part::Pep { worker }, supervisor.metrics_of(worker));
+            let process = supervisor.process(worker, &part, &sockets.in_order(metrics))?;
+            supervisor.workers.push(Worker::new(part, process));
+        }
+        if let Some(OpenTunnel { handed, endpoints, mtu }) = tunnel {
+            let (part, number) = (Part::Tunnel { endpoints, mtu }, supervisor.workers.len());
+            let metrics = supervisor.metrics_of(number);
+            let descriptors: Vec<_> = handed.iter().chain(metrics).map(AsFd::as_fd).collect();
+            let process = supervisor.process(number, &part, &descriptors)?;
+            supervisor.workers.push(Worker::new(part, process));
+        }
+        Ok(supervisor)
+    }
+
+    /// The listener for metrics, if this worker has it: one serves those of all.
+    fn metrics_of(&self, number: usize) -> Option<&OwnedFd> {
+        self.metrics.as_ref().filter(|_| number == 0)
+    }
+
+    /// Starts a process of a worker.
+    fn process(
+        &self,
+        number: usize,
+        part: &Part,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<WorkerProcess> {
+        let listen = self.plan.metrics_listen.clone();
+        let metrics_listen = listen.filter(|_| self.metrics_of(number).is_some());
+        let plan = Plan { metrics_listen, ..self.plan.clone() };
+        WorkerProcess::start(&Start { plan, part: part.clone() }, descriptors, self.clock.now())
+    }
+
+    /// Supervises the workers until a signal arrives or one that is not replaced is gone.
+    pub(super) fn run(
+        &mut self,
+        signals: &EndSignals,
+        control: Option<&Control>,
+    ) -> io::Result<Ended> {
+        let mut polled = self.clock.now();
+        loop {
+            let ready = self.wait(signals, control)?;
+            if ready.has_signal {
+                return Ok(Ended::BySignal);
+            }
+            if let Some(control) = control.filter(|_| ready.has_client) {
+                control.answer(|new| self.reload(new));
+            }
+            let now = self.clock.now();
+            let elapsed = now.saturating_since(polled).min(ELAPSED_MAX);
+            polled = now;
+            for (number, is_ready) in ready.workers.into_iter().enumerate() {
+                let Some(process) = &mut self.workers[number].process else { continue };
+                match process.poll(is_ready, elapsed) {
+                    Ok(Some(report)) => self.workers[number].on_report(report),
+                    Ok(None) => {}
+                    Err(reason) => {
+                        if !self.fail(number, &reason, now) {
+                            return Ok(Ended::WithoutWorker);
+                        }
+                    }
+                }
+            }
+            self.killed.retain_mut(|process| !process.has_ended());
+            self.restart_due(now);
+            self.renew(now);
+        }
+    }
+
+    /// Waits for a signal, a client or a worker, for a tick at most.
+    fn wait(&self, signals: &EndSignals, control: Option<&Control>) -> io::Result<Ready> {
+        let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
+        polled.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
+        let processes = self.workers.iter().filter_map(|worker| worker.process.as_ref());
+        polled.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
+        match poll(&mut polled, Some(&TICK)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut ready = polled.iter().map(|each| !each.revents().is_empty());
+        let mut next = |is_polled: bool| is_polled && ready.next().unwrap_or_default();
+        let (has_signal, has_client) = (next(true), next(control.is_some()));
+        let workers = self.workers.iter().map(|worker| next(worker.process.is_some())).collect();
+        Ok(Ready { has_signal, has_client, workers })
+    }
+
+    /// Ends the process of a worker. Returns whether another one is started in its place.
+    fn fail(&mut self, number: usize, reason: &str, now: Instant) -> bool {
+        let worker = &mut self.workers[number];
+        let Some(mut process) = worker.process.take() else { return true };
+        process.kill();
+        if matches!(worker.part, Part::Tunnel { .. }) || self.held_until.is_none() {
+            log(&format!("{}: {reason}", worker.name()));
+            return false;
+        }
+        let delay = worker.restart_delay.next(now.saturating_since(process.started));
+        worker.restart = now + delay;
+        let connections = worker.end_counts();
+        log(&format!(
+            "{}: {reason}; its connections ({connections} at its last report) are reset, new ones pass unsplit; it is started again in {} s",
+            worker.name(),
+            delay.as_secs_f64()
+        ));
+        self.killed.push(process);
+        self.failures += 1;
+        // New connections pass at once, not when the lease ends. If that fails, they pass then.
+        let _ = self.rules.as_ref().map(Rules::release);
+        self.held_until = Some(now);
+        self.write_state(now);
+        true
+    }
+
+    /// Starts the workers again whose time it is.
+    fn restart_due(&mut self, now: Instant) {
+        for number in 0..self.workers.len() {
+            let worker = &self.workers[number];
+            if worker.process.is_some() || now < worker.restart {
+                continue;
+            }
+            match self.restart(number) {
+                Ok(process) => self.workers[number].process = Some(process),
+                Err(error) => {
+                    let worker = &mut self.workers[number];
+                    let delay = worker.restart_delay.next(Duration::ZERO);
+                    worker.restart = now + delay;
+                    log(&format!(
+                        "{}: starting it again: {error}; the next attempt is in {} s",
+                        worker.name(),
+                        delay.as_secs_f64()
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Starts a process for a worker of the PEP that has none.
+    fn restart(&mut self, number: usize) -> io::Result<WorkerProcess> {
+        let Self { plan, rules, workers, .. } = self;
+        let part = workers[number].part.clone();
+        let (Some(pep), Some(rules), Part::Pep { worker }) = (&plan.pep, rules, &part) else {
+            return Err(io::Error::other("it is none of a PEP"));
+        };
+        let mut sockets = WorkerSockets::open(pep, rules, *worker)?;
+        sockets.open_logs(rules, *worker)?;
+        // Its listeners have other ports.
+        rules.replace()?;
+        self.process(number, &part, &sockets.in_order(self.metrics_of(number)))
+    }
+
+    /// Renews the lease if all workers have reported; writes the state then, and when the lease has ended.
+    fn renew(&mut self, now: Instant) {
+        let has_reported =
+            |worker: &Worker| worker.process.as_ref().is_some_and(|process| process.has_reported);
+        if self.workers.iter().all(has_reported) {
+            self.await_reports();
+            match self.rules.as_ref().map_or(Ok(()), Rules::renew) {
+                Ok(()) => {
+                    (self.lacks_rules, self.held_until) = (false, Some(now + LEASE));
+                    return self.write_state(now);
+                }
+                // Once, until they are renewed again.
+                Err(error) if !self.lacks_rules => {
+                    log(&format!("renewing the rules: {error}; new connections pass unsplit"));
+                    self.lacks_rules = true;
+                }
+                Err(_) => {}
+            }
+        }
+        if now.saturating_since(self.written) >= LEASE {
+            self.await_reports();
+            self.write_state(now);
+        }
+    }
+
+    /// The lease is renewed when all workers have reported from now on.
+    fn await_reports(&mut self) {
+        let processes = self.workers.iter_mut().filter_map(|worker| worker.process.as_mut());
+        processes.for_each(|process| process.has_reported = false);
+    }
+
+    /// Writes the state, and sends it to the workers. The first one tells the starter that the daemon is ready.
+    fn write_state(&mut self, now: Instant) {
+        self.written = now;
+        if self.held_until.is_none() {
+            return;
+        }
+        let state = self.state(now);
+        // A disk that is full must not end connections.
+        let _ = replace_file(&self.plan.state_file, &state);
+        let Ok(message) = serde_json::to_vec(&ToWorker::State(Box::new(state))) else { return };
+        for process in self.workers.iter().filter_map(|worker| worker.process.as_ref()) {
+            let _ = process.send(&message);
+        }
+    }
+
+    fn state(&self, now: Instant) -> State {
+        let mut state = State::default();
+        for report in self.workers.iter().filter_map(|worker| worker.counts.clone()) {
+            state.add(report);
+        }
+        state.pep_workers = self.plan.pep.as_ref().map(|_| PepWorkers {
+            is_splitting: self.held_until.is_some_and(|until| now < until),
+            missing: self.workers.iter().filter(|worker| worker.is_missing()).count() as u64,
+            failures: self.failures,
+        });
+        state
+    }
+
+    /// Passes the new settings of the tunnel to its worker.
+    fn reload(&self, new: &Plan) -> Reply {
+        let settings = match changed_settings(self.plan, new) {
+            Ok(settings) => settings,
+            Err(differing) => return Reply::Differs(differing),
+        };
+        let is_tunnel = |worker: &&Worker| matches!(worker.part, Part::Tunnel { .. });
+        let tunnel = self.workers.iter().find(is_tunnel).and_then(|worker| worker.process.as_ref());
+        let message = serde_json::to_vec(&ToWorker::Settings(settings)).unwrap_or_default();
+        match tunnel.map(|process| process.send(&message)) {
+            Some(Ok(())) => Reply::Changed,
+            _ => Reply::Refused("the worker of the tunnel is gone".to_owned()),
+        }
+    }
+}
+
+impl Worker {
+    fn new(part: Part, process: WorkerProcess) -> Self {
+        Self {
+            part,
+            process: Some(process),
+            counts: None,
+            earlier: Report::default(),
+            restart_delay: RestartDelay::default(),
+            restart: Instant::START,
+        }
+    }
+
+    /// Its name in messages.
+    fn name(&self) -> String {
+        match self.part {
+            Part::Pep { worker } => format!("worker {} of the PEP", worker + 1),
+            Part::Tunnel { .. } => "the worker of the tunnel".to_owned(),
+        }
+    }
+
+    fn on_report(&mut self, mut report: WorkerReport) {
+        if let WorkerReport::Pep(report) = &mut report {
+            report.add_earlier(&self.earlier);
+        }
+        self.counts = Some(report);
+    }
+
+    /// The process has ended. Returns how many connections it had at its last report.
+    fn end_counts(&mut self) -> u64 {
+        let Some(WorkerReport::Pep(report)) = &mut self.counts else { return 0 };
+        let connections = report.open_connections;
+        (report.open_connections, report.memory_bytes) = (0, 0);
+        self.earlier = **report;
+        connections
+    }
+
+    fn is_missing(&self) -> bool {
+        self.process.as_ref().is_none_or(WorkerProcess::is_missing)
+    }
+}
+
+/// How long a worker that has ended waits to be started again: a second, and twice as long each time that it ends within a
+/// minute, up to half a minute.
+struct RestartDelay(Duration);
+
+impl RestartDelay {
+    const MIN: Duration = Duration::from_secs(1);
+    const MAX: Duration = Duration::from_secs(30);
+    /// One that has run for so long is not ended by what ended the one before.
+    const STEADY: Duration = Duration::from_secs(60);
+
+    fn next(&mut self, ran: Duration) -> Duration {
+        if ran >= Self::STEADY {
+            self.0 = Self::MIN;
+        }
+        let delay = self.0;
+        self.0 = delay.saturating_mul(2).min(Self::MAX);
+        delay
+    }
+}
+
+impl Default for RestartDelay {
+    fn default() -> Self {
+        Self(Self::MIN)
+    }
+}
+
+/// Writes a line to standard error. One that cannot be written, as on a full disk, must not end connections.
+fn log(line: &str) {
+    let _ = writeln!(io::stderr(), "bentpipe-gate: {line}");
+}
+
+/// Replaces the file of the state as a whole.
+fn replace_file(path: &str, state: &State) -> io::Result<()> {
+    let part = format!("{path}.part");
+    fs::write(&part, serde_json::to_vec(state)?)?;
+    fs::rename(&part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Given a worker that always ends at once, expect delays that double from 1 s to 30 s; given one that has run for a
+    /// minute, 1 s again.
+    #[test]
+    fn a_worker_that_ends_again_and_again_is_started_more_rarely() {
+        let mut delay = RestartDelay::default();
+        let mut seconds = |ran| delay.next(Duration::from_secs(ran)).as_nanos() / 1_000_000_000;
+        assert_eq!([0, 59, 0, 0, 0, 0, 0].map(&mut seconds), [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!([60, 0].map(&mut seconds), [1, 2]);
+    }
+}

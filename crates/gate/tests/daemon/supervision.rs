@@ -1,0 +1,231 @@
+//! Workers of a daemon that end, hang or do not start, and what takes their place.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use bentpipe_core::time::Instant;
+use bentpipe_sys::clock::Clock;
+use rustix::process::Signal;
+
+use crate::router::{SERVERS, until};
+use crate::setup::{PROGRAM, Setup, close_waiting, is_possible, pep};
+
+const WORKERS: usize = 3;
+/// One of three workers has none of so many connections with a probability of (2/3)^40, below 1e-7.
+const CONNECTIONS: usize = 40;
+/// More than the buffers between a server and a client that does not read.
+const BYTES: usize = 2_000_000;
+/// A SYN that was lost is repeated after 1 s and after 3 s (RFC 6298).
+const PASSES: Instant = Instant::from_millis(3_000);
+const PASSES_AT_LAST: Instant = Instant::from_millis(4_000);
+/// Long before a worker that hangs is ended.
+const MEANWHILE: Instant = Instant::from_millis(6_000);
+
+/// Three workers, and connections with their servers.
+fn with_connections(test: &str) -> (Setup, TcpListener, Vec<(TcpStream, TcpStream)>) {
+    let setup = Setup::with(test, |plan| {
+        pep(plan).workers = WORKERS;
+        pep(plan).connections = 300;
+    });
+    let listener = setup.listen(SERVERS[0]);
+    let pairs: Vec<_> = (0..CONNECTIONS).map(|_| setup.pair(&listener)).collect();
+    // What a worker counts after its last report is lost with it.
+    setup.state(|state| state.split_connections == CONNECTIONS as u64);
+    (setup, listener, pairs)
+}
+
+/// The number of connections that a worker relays.
+fn connections_of(setup: &Setup, worker: u32) -> usize {
+    let legs = setup.router.gateway("ss -Htnp state established");
+    legs.matches(&format!("pid={worker},")).count() / 2
+}
+
+/// Whether a new connection is split: then the gateway has its client's address at one end of either leg.
+fn splits(setup: &Setup, listener: &TcpListener) -> bool {
+    let (client, _server) = setup.pair(listener);
+    let address = client.local_addr().expect("connected").to_string();
+    let legs = setup.router.gateway("ss -Htn state established");
+    legs.split_whitespace().filter(|end| *end == address).count() == 2
+}
+
+/// Sends all to a client that may be reset.
+fn send(mut server: &TcpStream, data: &[u8]) -> io::Result<()> {
+    server.write_all(data)?;
+    server.shutdown(Shutdown::Write)
+}
+
+/// Receives up to the end, and compares. Returns the error if there is one.
+fn receive(mut client: &TcpStream, data: &[u8]) -> Option<ErrorKind> {
+    let mut found = Vec::new();
+    let error = client.read_to_end(&mut found).err();
+    assert!(data.starts_with(&found), "{} bytes", found.len());
+    // A FIN comes behind all data.
+    assert!(error.is_some() || found.len() == data.len(), "{} bytes", found.len());
+    error.map(|error| error.kind())
+}
+
+/// Given three workers with downloads under way, one of which is killed, expect resets of its downloads and of no others,
+/// a new connection within 3 s, and another worker in its place with new connections. All are counted.
+#[test]
+fn one_of_three_workers_that_is_killed_is_replaced_alone() {
+    if !is_possible() {
+        return;
+    }
+    let (setup, listener, mut pairs) = with_connections("one");
+    let data: Vec<u8> = (0..BYTES).map(|number| (number % 251) as u8).collect();
+    let data = &data[..];
+    let before = setup.workers();
+    let killed = before[1];
+    let of_killed = connections_of(&setup, killed);
+    assert!((1..CONNECTIONS).contains(&of_killed), "{of_killed}");
+    thread::scope(|scope| {
+        for (client, server) in &pairs {
+            scope.spawn(move || send(server, data));
+            client.peek(&mut [0]).expect("the download begins");
+        }
+        setup.signal(killed, Signal::KILL);
+        let clock = Clock::start();
+        setup.passes(&listener);
+        let taken = clock.now();
+        assert!(taken <= PASSES, "{taken}");
+        let clients = pairs.iter().map(|(client, _)| scope.spawn(move || receive(client, data)));
+        let clients: Vec<_> = clients.collect();
+        let ends = clients.into_iter().map(|client| client.join().expect("all arrive"));
+        let reset: Vec<_> = ends.flatten().collect();
+        assert_eq!(reset, vec![ErrorKind::ConnectionReset; of_killed]);
+    });
+    let workers = setup.workers_state(|workers| workers.is_splitting && workers.failures > 0);
+    assert_eq!((workers.failures, workers.missing), (1, 0));
+    let after = setup.workers();
+    assert_eq!(after.len(), WORKERS);
+    assert!(before.iter().all(|worker| *worker == killed || after.contains(worker)), "{after:?}");
+    let new = after.iter().find(|worker| !before.contains(worker)).expect("another one");
+    assert!(splits(&setup, &listener));
+    pairs.extend((0..CONNECTIONS).map(|_| setup.pair(&listener)));
+    assert!(connections_of(&setup, *new) > 0);
+    setup.state(|state| state.split_connections >= 2 * CONNECTIONS as u64);
+}
+
+/// Given three workers of which one is stopped, as one whose main thread hangs, expect the state to say that new
+/// connections pass, all of these to open within 4 s, data in the connections of the other workers meanwhile, and then
+/// resets of its own and another worker in its place.
+#[test]
+fn one_of_three_workers_that_hangs_is_replaced_alone() {
+    if !is_possible() {
+        return;
+    }
+    let (setup, listener, pairs) = with_connections("hangs");
+    let stopped = setup.workers()[2];
+    let of_stopped = connections_of(&setup, stopped);
+    setup.signal(stopped, Signal::STOP);
+    let clock = Clock::start();
+    thread::scope(|scope| {
+        let opened = || (setup.connect(SERVERS[0], 80).map(drop), clock.now());
+        let new: Vec<_> = (0..12).map(|_| scope.spawn(opened)).collect();
+        let exchanges = pairs.iter().map(|(client, server)| {
+            scope.spawn(move || exchange(client, server).map(|()| clock.now()))
+        });
+        let exchanges: Vec<_> = exchanges.collect();
+        for client in new {
+            let (opened, taken) = client.join().expect("no panic");
+            opened.expect("it opens");
+            assert!(taken <= PASSES_AT_LAST, "{taken}");
+        }
+        let workers = setup.workers_state(|workers| !workers.is_splitting);
+        assert_eq!((workers.missing, workers.failures), (1, 0));
+        let mut reset = 0;
+        for exchange in exchanges {
+            match exchange.join().expect("no panic") {
+                Ok(taken) => assert!(taken <= MEANWHILE, "{taken}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+                    reset += 1;
+                }
+            }
+        }
+        assert_eq!(reset, of_stopped);
+    });
+    let workers = setup.workers_state(|workers| workers.is_splitting);
+    assert_eq!((workers.missing, workers.failures), (0, 1));
+    let after = setup.workers();
+    assert!(after.len() == WORKERS && !after.contains(&stopped), "{after:?}");
+    // Those that were opened meanwhile.
+    close_waiting(&listener);
+    assert!(splits(&setup, &listener));
+}
+
+/// Sends some bytes to the server, and some back.
+fn exchange(mut client: &TcpStream, mut server: &TcpStream) -> io::Result<()> {
+    client.write_all(b"to")?;
+    server.read_exact(&mut [0; 2])?;
+    server.write_all(b"fro")?;
+    client.read_exact(&mut [0; 3])
+}
+
+/// Given a worker that goes on before it is taken for hung, expect it to keep its connections and to split new ones.
+#[test]
+fn a_worker_that_goes_on_is_kept() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::new("goes-on");
+    let listener = setup.listen(SERVERS[0]);
+    let (client, server) = setup.pair(&listener);
+    let worker = setup.workers()[0];
+    setup.signal(worker, Signal::STOP);
+    let workers = setup.workers_state(|workers| !workers.is_splitting);
+    assert_eq!((workers.missing, workers.failures), (1, 0));
+    setup.signal(worker, Signal::CONT);
+    exchange(&client, &server).expect("it goes on");
+    let workers = setup.workers_state(|workers| workers.is_splitting);
+    assert_eq!((workers.missing, workers.failures), (0, 0));
+    assert_eq!(setup.workers(), [worker]);
+    assert!(splits(&setup, &listener));
+}
+
+/// Given a privileged part that is stopped for longer than a worker may be silent, expect new connections to pass within
+/// 4 s; when it goes on, expect the worker and its connection to be as before, and new connections to be split.
+#[test]
+fn a_pause_of_the_privileged_part_ends_no_worker() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::new("pause");
+    let listener = setup.listen(SERVERS[0]);
+    let (client, server) = setup.pair(&listener);
+    let workers = setup.workers();
+    setup.signal(setup.daemon.id(), Signal::STOP);
+    let clock = Clock::start();
+    // After the lease.
+    thread::sleep(Duration::from_secs(2));
+    assert!(!splits(&setup, &listener));
+    let taken = clock.now();
+    assert!(taken <= PASSES_AT_LAST, "{taken}");
+    thread::sleep(Duration::from_secs(9));
+    exchange(&client, &server).expect("the worker serves");
+    setup.signal(setup.daemon.id(), Signal::CONT);
+    // The rules are renewed by the reports that wait.
+    until(|| splits(&setup, &listener));
+    let state = setup.workers_state(|workers| workers.is_splitting);
+    assert_eq!((state.missing, state.failures), (0, 0));
+    assert_eq!(setup.workers(), workers);
+    exchange(&client, &server).expect("the worker serves");
+}
+
+/// Given workers that may not start threads, expect the daemon to end with code 3 instead of starting others, and nothing
+/// to be left.
+#[test]
+fn workers_that_cannot_start_end_the_daemon() {
+    if !is_possible() {
+        return;
+    }
+    let mut setup = Setup::new("no-start");
+    setup.signal(setup.daemon.id(), Signal::TERM);
+    setup.daemon.wait().expect("it ends");
+    // Root, as whom the privileged part runs, is not limited.
+    let status = setup.router.run("prlimit", &["--nproc=0", PROGRAM], &setup.plan);
+    assert_eq!(status.code(), Some(3));
+    setup.expect_nothing_left();
+}
