@@ -267,6 +267,7 @@ COUNTED = {
             "name": "terminal-of-a-long-name",
             "endpoint": "[2001:db8:1111:2222:3333:4444:5555:6666]:51871",
             "session_age_ns": 35_900_000_000,
+            "outdated_handshakes": 1_234,
             "sent_packets": 1_234_567_890,
             "sent_bytes": 1_234_567_890_123,
             "received_packets": 5,
@@ -301,6 +302,7 @@ def test_the_status_of_a_tunnel_has_its_peers(tmp_path: Path) -> None:
         "  recovered here            20 of 21 lost symbols",
         "  redundancy                6.2 %, 123,456,789 repair symbols",
         "datagrams refused           3",
+        "  refused                   1,234 handshakes with an old timestamp: its clock went back?",
     ):
         assert line in lines
     assert lines[1].endswith("]:51871, session of 35 s")

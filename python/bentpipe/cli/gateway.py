@@ -415,8 +415,11 @@ def _peer_lines(peer: Mapping[str, Any]) -> list[str]:
     age_ns = peer["session_age_ns"]
     age = None if age_ns is None else age_ns // NS_PER_S * NS_PER_S
     session = "no session" if age is None else f"session of {format_duration(age)}"
+    outdated = peer["outdated_handshakes"]
+    refused = f"{counted(outdated, 'handshake')} with an old timestamp: its clock went back?"
     rows = {
         f"peer {peer['name']}": f"{endpoint}, {session}",
+        **({"  refused": refused} if outdated else {}),
         "  sent": _carried(peer, "sent"),
         "  received": _carried(peer, "received"),
         "  dropped": f"{peer['dropped_packets']:,} packets without a session, "
