@@ -85,6 +85,7 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
         "private_key": "/etc/bentpipe/key",
         "outer_mtu_bytes": 1_400,
         "control_file": str(GatewayFolder("hub").path / "control"),
+        "fail": "closed",
         "peers": [
             {
                 "name": "terminal",
@@ -208,6 +209,10 @@ ERRORS = [
         'tunnel.redundancy: read "adaptive"; the other end reports no loss',
     ),
     (changed('"immediate"', '"immediat"'), 'tunnel.titration: read "immediat"; allowed: '),
+    (
+        changed("[tunnel]\n", '[tunnel]\nfail = "opn"\n'),
+        'tunnel.fail: read "opn"; allowed: closed, open',
+    ),
 ]
 
 
@@ -243,6 +248,19 @@ def test_a_key_is_written_once_and_is_its_owners(tmp_path: Path, bentpipe: Progr
     nowhere = bentpipe("gateway", "keygen", tmp_path / "none" / "key")
     assert nowhere.code == 2
     assert "No such file or directory" in nowhere.err
+
+
+def test_the_unit_of_a_closed_tunnel_opens_nothing_after_a_kill(
+    tmp_path: Path, bentpipe: Program
+) -> None:
+    """Given a tunnel that fails closed, or open, expect `down` after a kill in the second alone."""
+    closed = bentpipe("gateway", "unit", written(tmp_path, SMALLEST)).out
+    assert "ExecStopPost=" not in closed
+    assert "\nRuntimeDirectoryPreserve=yes\n" in closed
+    text = changed("[tunnel]\n", '[tunnel]\nfail = "open"\n')
+    fails_open = bentpipe("gateway", "unit", written(tmp_path, text)).out
+    assert "\nExecStopPost=-" in fails_open
+    assert "RuntimeDirectoryPreserve" not in fails_open
 
 
 def test_the_unit_may_use_the_device_and_reload(tmp_path: Path, bentpipe: Program) -> None:

@@ -189,10 +189,11 @@ def up_for(started_unix_s: float) -> str:
 
 
 def print_checks(checks: Sequence[Check]) -> None:
-    """Print checks in a table, each that is not passed with its remedy."""
+    """Print checks in a table, warnings with an exclamation mark, failures with their remedy."""
     width = max(len(check.name) for check in checks)
     for check in checks:
-        mark = "ok " if check.ok else "NO " if getattr(check, "needed", True) else "-  "
+        passed = "!  " if check.warning else "ok "
+        mark = passed if check.ok else "NO " if getattr(check, "needed", True) else "-  "
         print(f"{mark} {check.name:{width}}  {check.found}")
         if not check.ok:
             print(f"{'':{width + 6}}To fix it: {check.fix}")

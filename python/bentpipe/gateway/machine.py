@@ -51,12 +51,16 @@ PACKAGES: Final = {"nft": "nftables", "ip": "iproute2"}
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``."""
+    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``.
+
+    ``warning`` is whether ``found`` is a risk that the configuration takes.
+    """
 
     name: str
     ok: bool
     found: str
     fix: str = ""
+    warning: bool = False
 
 
 def mark_count(workers: int) -> int:
@@ -70,6 +74,11 @@ def mark_count(workers: int) -> int:
 def passed(name: str, finding: str) -> Check:
     """Return a check that is passed."""
     return Check(name, ok=True, found=finding)
+
+
+def warned(name: str, finding: str) -> Check:
+    """Return a check that is passed, whose finding is a risk that the configuration takes."""
+    return Check(name, ok=True, found=finding, warning=True)
 
 
 def failed(name: str, finding: str, fix: str) -> Check:

@@ -26,6 +26,7 @@ mod tunnel_metrics;
 mod tunnel_plan;
 mod tunnel_report;
 mod tunnel_worker;
+mod unreachable_routes;
 mod usage;
 mod worker;
 
@@ -36,6 +37,6 @@ pub use plan::{Part, Plan, Start};
 pub use privileged::{Ended, check, remove, up};
 pub use report::{Report, State};
 pub use socket_broker::Request as SocketRequest;
-pub use tunnel_plan::{Network, TunnelPeerPlan, TunnelPlan};
+pub use tunnel_plan::{FailMode, Network, TunnelPeerPlan, TunnelPlan};
 pub use tunnel_report::{TunnelPeerReport, TunnelReport};
 pub use worker::work;

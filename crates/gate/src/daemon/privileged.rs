@@ -22,6 +22,7 @@ use super::metrics_server::listen;
 use super::report::{ToWorker, WorkerReport};
 use super::socket_broker::run_broker;
 use super::tunnel_device::OpenTunnel;
+use super::unreachable_routes::{self, UnreachableRoutes};
 use super::{Part, PepPlan, Plan, Start, State};
 use crate::side::Side;
 use crate::transparent::{Direct, Rules, SYN_BYTES_MAX, listener, raw};
@@ -40,7 +41,8 @@ pub enum Ended {
     WithoutWorker,
 }
 
-/// Runs a daemon until a signal ends it, or a worker is gone. The rules are removed in both cases.
+/// Runs a daemon until a signal ends it, or a worker is gone. The rules are removed in both cases, and the unreachable routes
+/// to the networks of a tunnel in the first one.
 ///
 /// # Errors
 /// What could not be set up; nothing of it remains.
@@ -50,6 +52,7 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     if let Some(tunnel) = &plan.tunnel {
         opened.tunnel = Some(OpenTunnel::open(tunnel)?);
         opened.control = Some(Control::open(&tunnel.control_file)?);
+        opened.unreachable = UnreachableRoutes::add(tunnel)?;
         // The PEP may split the connections on this device.
         opened.tunnel.iter().try_for_each(|opened| opened.configure(tunnel))?;
     }
@@ -63,8 +66,10 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     let removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
     let _ = fs::remove_file(&plan.state_file);
     let outcome = outcome?;
-    removed?;
-    if outcome == Ended::BySignal {
+    let is_on_purpose = outcome == Ended::BySignal;
+    let tunnel = plan.tunnel.as_ref().filter(|_| is_on_purpose);
+    removed.and(tunnel.map_or(Ok(()), unreachable_routes::remove))?;
+    if is_on_purpose {
         remove_files(plan);
     }
     Ok(outcome)
@@ -114,18 +119,18 @@ fn remove_files(plan: &Plan) {
     }
 }
 
-/// Removes the rules of a daemon that could not remove them itself, and the file of its state. What is not there
+/// Removes the rules and routes of a daemon that could not remove them itself, and the file of its state. What is not there
 /// is no error.
 ///
 /// # Errors
-/// As [`Rules::remove`], or the file's.
+/// As [`Rules::remove`], what `ip` printed, or the file's.
 pub fn remove(plan: &Plan) -> io::Result<()> {
-    if let Some(pep) = &plan.pep {
-        pep.rules(&plan.name).remove()?;
-    }
+    let mut removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
     if let Some(tunnel) = &plan.tunnel {
         let _ = fs::remove_file(&tunnel.control_file);
+        removed = removed.and(unreachable_routes::remove(tunnel));
     }
+    removed?;
     match fs::remove_file(&plan.state_file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(named(&format!("removing {}", plan.state_file), &error))
@@ -140,6 +145,8 @@ struct Opened {
     pep: Option<OpenPep>,
     tunnel: Option<OpenTunnel>,
     control: Option<Control>,
+    /// Removed again unless the workers start.
+    unreachable: UnreachableRoutes,
 }
 
 /// The sockets of a PEP.
@@ -229,10 +236,11 @@ fn allow_descriptors(plan: &PepPlan) -> io::Result<()> {
 impl Opened {
     /// Starts the workers, and waits until a signal arrives or one of them is gone.
     fn run(self, plan: &Plan, metrics: Option<OwnedFd>, signals: &EndSignals) -> io::Result<Ended> {
-        let Self { pep, tunnel, control } = self;
+        let Self { pep, tunnel, control, unreachable } = self;
         let rules = pep.as_ref().map(|pep| pep.rules.clone());
         rules.as_ref().map_or(Ok(()), Rules::add)?;
         let mut workers = start(plan, pep, tunnel, metrics)?;
+        unreachable.keep();
         let clock = Clock::start();
         let mut renewed = clock.now();
         loop {
