@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from bentpipe.cli.options import print_checks
 from bentpipe.errors import MachineError
-from bentpipe.gateway import GatewayConfig, examine, machine, plan_of, summary
+from bentpipe.gateway import GatewayConfig, examine, machine, placeholder_key, plan_of, summary
 from bentpipe.gateway.checks import path_problem
 from bentpipe.gateway.daemon import GatewayFolder, Record, base_folder, gateway_names
 from bentpipe.gateway.machine import require
@@ -358,6 +359,26 @@ def test_paths_past_the_gateway_are_found(
     else:
         assert problem is not None
         assert said in problem.found
+
+
+def test_a_tunnel_that_fails_open_is_advised_against(
+    healthy: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given fail = "open", expect advice that keeps nothing from starting; by default, none."""
+    assert healthy is not None
+    peer = {"name": "b", "public_key": placeholder_key("b"), "networks": ["10.0.3.0/24"]}
+    settings = {"addresses": ["10.99.0.1/24"], "private_key": "key", "titration": "immediate"}
+    functions = {"name": "sat", "functions": ["tunnel"]}
+    for mode, expected in (("closed", []), ("open", ["clear text"])):
+        tunnel = {**settings, "fail": mode, "peers": [peer]}
+        found = GatewayConfig.model_validate({**functions, "tunnel": tunnel})
+        checks = examine(found, plan_of(found, Path("/none/sat.toml")))
+        assert [check.name for check in checks if not check.ok] == expected
+        assert all(check.passes for check in checks)
+    print_checks(checks)
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if line.startswith("-  "))
+    assert line.endswith("packets for the networks of its peers leave in clear text.")
 
 
 def test_a_route_beside_that_of_the_tunnel_is_to_be_deleted_first(

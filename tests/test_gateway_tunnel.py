@@ -31,6 +31,13 @@ LOSS = (
 )
 
 
+CLEAR_TEXT = (
+    "add table inet clear; "
+    "add chain inet clear arriving { type filter hook prerouting priority -300; }; "
+    "add rule inet clear arriving iifname sat0 ip daddr 10.0.3.0/24 counter"
+)
+
+
 @pytest.fixture
 def routers() -> Iterator[Routers]:
     with new_routers() as made:
@@ -100,6 +107,12 @@ class Tunnels:
 
     def wait_for_session(self) -> None:
         wait_until(lambda: all(self.peer(host)["session_age_ns"] is not None for host in ENDS))
+
+    def closed(self, host: str) -> list[str]:
+        """Return the networks with an unreachable route of the gateway."""
+        show = ("route", "show", "type", "unreachable", "proto", "98")
+        shown = [self.routers.on(host, "ip", version, *show) for version in ("-4", "-6")]
+        return [line.split()[1] for text in shown for line in text.splitlines()]
 
     def devices(self, host: str) -> str:
         return self.routers.on(host, "ip", "-oneline", "link")
@@ -195,26 +208,66 @@ def test_the_worker_has_no_privileges(tunnels: Tunnels) -> None:
     assert "Seccomp:\t0" in Path(f"/proc/{privileged}/status").read_text()
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("killed", ["daemon", "worker", "both"])
-def test_a_killed_gateway_leaves_no_device(tunnels: Tunnels, killed: str) -> None:
-    """Given a process that was killed, expect no device, and traffic again after the next `up`."""
-    routers = tunnels.routers
-    before = routers.snapshot("a")
-    tunnels.up()
-    routers.download(10_000)
-    assert "bp0" in tunnels.devices("a")
+def kill(tunnels: Tunnels, killed: str) -> None:
+    """Kill the privileged part of A, its worker or both, and wait until all of it has ended."""
     privileged, worker = daemons_of(tunnels.name("a"))
     for pid in {"daemon": [privileged], "worker": [worker], "both": [privileged, worker]}[killed]:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: "bp0" not in tunnels.devices("a"))
     wait_until(lambda: not daemons_of(tunnels.name("a")))
-    assert routers.snapshot("a") == before
-    status = tunnels.call("a", "status")
-    assert status.returncode == 3
-    assert f"gateway {tunnels.name('a')} has ended: " in status.stderr
-    tunnels.up("a")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("killed", ["daemon", "worker", "both"])
+def test_a_killed_gateway_leaves_its_networks_closed(tunnels: Tunnels, killed: str) -> None:
+    """Given a process that was killed, expect unreachable routes alone, and no packet past them.
+
+    A ping each 10 ms goes on until the next `up` has taken them over; `down` removes them.
+    """
+    routers = tunnels.routers
+    before = routers.snapshot("a")
+    tunnels.up()
     routers.download(10_000)
+    assert "bp0" in tunnels.devices("a")
+    routers.on("b", "nft", CLEAR_TEXT)
+    with pings(tunnels, 3_000) as process:
+        kill(tunnels, killed)
+        assert tunnels.closed("a") == ["10.0.3.0/24", "fd03::/64"]
+        status = tunnels.call("a", "status")
+        assert status.returncode == 3
+        assert f"gateway {tunnels.name('a')} has ended: " in status.stderr
+        assert "; packets for the networks of its tunnel are refused; to fix it: " in status.stderr
+        tunnels.up("a")
+        routers.download(10_000)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert "counter packets 0 " in routers.on("b", "nft", "list", "table", "inet", "clear")
+    tunnels.down("a")
+    assert routers.snapshot("a") == before
+
+
+def test_a_start_after_a_kill_opens_no_network_that_it_has(tunnels: Tunnels) -> None:
+    """Given a killed gateway, expect a start that fails to leave its networks closed.
+
+    Given another network in its file after that, expect `up` to close it and to open the one that
+    is not there any more, and `down` to leave nothing.
+    """
+    routers = tunnels.routers
+    before = routers.snapshot("a")
+    tunnels.up("a")
+    kill(tunnels, "both")
+    (tunnels.folder / "a.key").chmod(0o644)
+    assert tunnels.call("a", "up").returncode == 2
+    assert tunnels.closed("a") == ["10.0.3.0/24", "fd03::/64"]
+    (tunnels.folder / "a.key").chmod(0o600)
+    text = tunnels.config("a").read_text()
+    tunnels.config("a").write_text(text.replace("fd03::/64", "10.0.7.0/24"))
+    tunnels.up("a")
+    assert tunnels.closed("a") == ["10.0.3.0/24", "10.0.7.0/24"]
+    kill(tunnels, "both")
+    tunnels.down("a")
+    assert routers.snapshot("a") == before
+    assert not (BASE / tunnels.name("a")).exists()
 
 
 @needs("ping")

@@ -85,6 +85,7 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
         "private_key": "/etc/bentpipe/key",
         "outer_mtu_bytes": 1_400,
         "control_file": str(GatewayFolder("hub").path / "control"),
+        "fail": "closed",
         "peers": [
             {
                 "name": "terminal",
@@ -208,6 +209,10 @@ ERRORS = [
         'tunnel.redundancy: read "adaptive"; the other end reports no loss',
     ),
     (changed('"immediate"', '"immediat"'), 'tunnel.titration: read "immediat"; allowed: '),
+    (
+        changed("[tunnel]\n", '[tunnel]\nfail = "opn"\n'),
+        'tunnel.fail: read "opn"; allowed: closed, open',
+    ),
 ]
 
 
@@ -245,6 +250,19 @@ def test_a_key_is_written_once_and_is_its_owners(tmp_path: Path, bentpipe: Progr
     assert "No such file or directory" in nowhere.err
 
 
+def test_the_unit_of_a_closed_tunnel_opens_nothing_after_a_kill(
+    tmp_path: Path, bentpipe: Program
+) -> None:
+    """Given a tunnel that fails closed, or open, expect `down` after a kill in the second alone."""
+    closed = bentpipe("gateway", "unit", written(tmp_path, SMALLEST)).out
+    assert "ExecStopPost=" not in closed
+    assert "\nRuntimeDirectoryPreserve=yes\n" in closed
+    text = changed("[tunnel]\n", '[tunnel]\nfail = "open"\n')
+    fails_open = bentpipe("gateway", "unit", written(tmp_path, text)).out
+    assert "\nExecStopPost=-" in fails_open
+    assert "RuntimeDirectoryPreserve" not in fails_open
+
+
 def test_the_unit_may_use_the_device_and_reload(tmp_path: Path, bentpipe: Program) -> None:
     path = written(tmp_path, SMALLEST)
     lines = bentpipe("gateway", "unit", path).out.splitlines()
@@ -267,6 +285,7 @@ COUNTED = {
             "name": "terminal-of-a-long-name",
             "endpoint": "[2001:db8:1111:2222:3333:4444:5555:6666]:51871",
             "session_age_ns": 35_900_000_000,
+            "outdated_handshakes": 1_234,
             "sent_packets": 1_234_567_890,
             "sent_bytes": 1_234_567_890_123,
             "received_packets": 5,
@@ -301,6 +320,7 @@ def test_the_status_of_a_tunnel_has_its_peers(tmp_path: Path) -> None:
         "  recovered here            20 of 21 lost symbols",
         "  redundancy                6.2 %, 123,456,789 repair symbols",
         "datagrams refused           3",
+        "  refused                   1,234 handshakes with an old timestamp: its clock went back?",
     ):
         assert line in lines
     assert lines[1].endswith("]:51871, session of 35 s")

@@ -47,7 +47,6 @@ impl Pair {
                 private_key: PrivateKey::from_bytes([own; 32]),
                 peers: vec![PeerSettings { public_key, endpoint, keepalive: None }],
                 limits: Limits::DEFAULT,
-                unix_nanos_at_start: 1,
             };
             Tunnel::new(settings, Box::new(OsRandom::new())).expect("distinct keys")
         };
@@ -59,7 +58,7 @@ impl Pair {
     fn connect(&mut self) {
         let [terminal, hub] = addresses();
         let mut due = Vec::new();
-        self.terminal.wake(Instant::START, &mut due);
+        self.terminal.wake(Instant::START, 1, &mut due);
         let mut message = due.pop();
         while let Some(to_hub) = message {
             let to_terminal = answer(&mut self.hub, &to_hub, terminal);

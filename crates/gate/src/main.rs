@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bentpipe_gate::daemon::{Ended, Plan, check, remove, up, work};
+use bentpipe_gate::daemon::{Ended, FailMode, Plan, check, remove, up, work};
 use bentpipe_gate::tunnel::{OsRandom, keygen};
 
 /// Bad input, and a machine that lacks something.
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bentpipe-gate [check | remove], with a plan as JSON on its standard input; `check` opens what \
-                 a daemon opens and ends, `remove` removes the rules of a daemon that did not end by itself; or \
+                 a daemon opens and ends, `remove` removes what a daemon has left that was killed; or \
                  bentpipe-gate keygen FILE, which writes a private key and prints its public key"
             );
             return ExitCode::from(BAD_INPUT);
@@ -64,7 +64,14 @@ fn daemon(plan: &Plan) -> io::Result<()> {
     match up(plan)? {
         Ended::BySignal => Ok(()),
         Ended::WithoutWorker => {
-            Err(io::Error::other("the worker is gone; new connections pass without the gateway"))
+            let pep = plan.pep.as_ref().map(|_| "new connections pass without the gateway");
+            let tunnel = plan.tunnel.as_ref().map(|tunnel| match tunnel.fail {
+                FailMode::Closed => "packets for the networks of the tunnel are refused",
+                FailMode::Open => "packets for the networks of the tunnel leave in clear text",
+            });
+            let words: Vec<_> =
+                ["the worker is gone"].into_iter().chain(pep).chain(tunnel).collect();
+            Err(io::Error::other(words.join("; ")))
         }
     }
 }

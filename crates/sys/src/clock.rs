@@ -93,6 +93,14 @@ pub struct RealTimeOffset {
 /// A sleep may overrun by this much.
 const SLEEP_MARGIN: Duration = Duration::from_micros(80);
 
+/// `CLOCK_REALTIME`: nanoseconds since 1970, 0 before. It can be set at any time.
+#[must_use]
+pub fn unix_nanos() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec.unsigned_abs())
+}
+
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()

@@ -43,7 +43,6 @@ fn gateway(end: usize, start: u64) -> Tunnel {
         private_key: key(end),
         peers: vec![peer],
         limits: Limits { renew_packets: 8, end_packets: 20, ..Limits::DEFAULT },
-        unix_nanos_at_start: start << 50,
     };
     let random = Seeded(Rng::stream(start * 2 + end as u64, "tunnel"));
     Tunnel::new(settings, Box::new(random)).expect("distinct keys")
@@ -91,6 +90,8 @@ struct Run {
     ends: [Tunnel; 2],
     now: Instant,
     starts: u64,
+    /// The wall clock of each end at the start.
+    unix_nanos: [u64; 2],
     /// Receiver and bytes.
     datagrams: Vec<(usize, Vec<u8>)>,
     payloads: [u64; 2],
@@ -106,6 +107,7 @@ fn any_events() {
             ends: [gateway(0, 1), gateway(1, 1)],
             now: Instant::START,
             starts: 1,
+            unix_nanos: [1 << 50; 2],
             datagrams: Vec::new(),
             payloads: [0; 2],
             delivered: [BTreeSet::new(), BTreeSet::new()],
@@ -155,7 +157,8 @@ impl Run {
         self.now += Duration::from_nanos(units << 10);
         for end in 0..2 {
             let mut out = Vec::new();
-            self.ends[end].wake(self.now, &mut out);
+            let unix_nanos = self.unix_nanos[end] + self.now.as_nanos();
+            self.ends[end].wake(self.now, unix_nanos, &mut out);
             assert!(self.ends[end].next_wake().is_none_or(|at| at > self.now));
             self.datagrams.extend(out.iter().map(|datagram| (1 - end, datagram.bytes().to_vec())));
         }
@@ -175,6 +178,7 @@ impl Run {
     fn restart(&mut self, end: usize) {
         self.starts += 1;
         self.ends[end] = gateway(end, self.starts);
+        self.unix_nanos[end] = self.starts << 50;
     }
 
     fn deliver_changed(&mut self, decoder: &mut Decoder<'_>) {

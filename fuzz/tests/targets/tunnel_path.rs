@@ -82,7 +82,6 @@ fn path(decoder: &mut Decoder<'_>) -> Path {
         settings: settings(decoder),
         mtu: 600,
         limits: Limits { renew_packets: 50, end_packets: 100, ..Limits::DEFAULT },
-        unix_nanos_at_start: 1,
     };
     Path::new(plan, random("path")).expect("a plan without contradictions")
 }
@@ -116,7 +115,6 @@ fn any_messages_and_packets() {
             private_key: PrivateKey::from_bytes([1; 32]),
             peers: vec![peer(2)],
             limits: Limits::DEFAULT,
-            unix_nanos_at_start: 1,
         };
         let terminal = Tunnel::new(settings, random("terminal")).expect("distinct keys");
         let mut run = Run { terminal, path: path(&mut decoder), now: Instant::START };
@@ -164,11 +162,11 @@ impl Run {
         self.now += Duration::from_nanos(nanos);
         let mut out = Vec::new();
         let from = (address(1), Ecn::NotEct);
-        self.terminal.wake(self.now, &mut out);
+        self.terminal.wake(self.now, self.now.as_nanos(), &mut out);
         for datagram in out {
             self.path.on_datagram(self.now, &mut datagram.bytes().to_vec(), from);
         }
-        self.path.wake(self.now);
+        self.path.wake(self.now, self.now.as_nanos());
         assert!(self.path.next_wake().is_none_or(|at| at > self.now), "no progress");
         self.exchange();
     }

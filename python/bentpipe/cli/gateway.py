@@ -37,6 +37,10 @@ _UNIT: Final = Path(__file__).with_name("gateway.service")
 # PrivateDevices= would hide it.
 _TUN_DEVICE: Final = "DevicePolicy=closed\nDeviceAllow=/dev/net/tun rw\n"
 _TUN_MODULE: Final = " modprobe@tun.service"
+_KEEPS_CLOSED: Final = (
+    "# After it was killed, packets for its tunnel are refused until it is up again, or until\n"
+    "# bentpipe gateway down, which needs the files of this folder.\nRuntimeDirectoryPreserve=yes\n"
+)
 
 gateway_app = typer.Typer(
     cls=LazyGroup,
@@ -135,7 +139,7 @@ def down(name: Name = None) -> None:
     """End a gateway and remove its rules, also those that a killed one has left.
 
     Connections that a PEP has split are reset; new ones pass without it. The device of a tunnel is
-    removed.
+    removed; packets for its networks take the router's other routes again, in clear text.
     """
     chosen = _chosen(name)
     counters = gateway.stop(chosen)
@@ -273,9 +277,12 @@ def _status(name: str) -> dict[str, Any]:
     )
     record = folder.record()
     if counters is None or record is None:
+        effect = "connections pass without it"
+        if record is not None and gateway.closed_networks(record.plan):
+            effect = "packets for the networks of its tunnel are refused"
         raise MachineError(
-            f"{_end_text(name)}; connections pass without it; to fix it: bentpipe gateway down "
-            f"{name} removes what is left, bentpipe gateway up starts it again"
+            f"{_end_text(name)}; {effect}; to fix it: bentpipe gateway down {name} removes what is "
+            "left, bentpipe gateway up starts it again"
         )
     return {
         **record.described,
@@ -307,8 +314,17 @@ def _unit_text(config: GatewayConfig, plan: GatePlan, path: Path) -> str:
         after=_TUN_MODULE if has_tunnel else "",
         wants=_TUN_MODULE if has_tunnel else "",
         reload=f"ExecReload={program} gateway reload {quoted}\n" if has_tunnel else "",
+        after_kill=_KEEPS_CLOSED if gateway.closed_networks(plan) else _removed(program, quoted),
         limits=f"LimitNOFILE={files}\n" if files else "",
         devices=_TUN_DEVICE if has_tunnel else "PrivateDevices=yes\n",
+    )
+
+
+def _removed(program: str, config: str) -> str:
+    """Return the lines of a unit that leave nothing of a gateway that was killed."""
+    return (
+        "# After it was killed, so that no rule is left. Otherwise nothing is left, and this "
+        f"fails.\nExecStopPost=-{program} gateway down {config}\n"
     )
 
 
@@ -432,8 +448,11 @@ def _peer_lines(peer: Mapping[str, Any]) -> list[str]:
     age_ns = peer["session_age_ns"]
     age = None if age_ns is None else age_ns // NS_PER_S * NS_PER_S
     session = "no session" if age is None else f"session of {format_duration(age)}"
+    outdated = peer["outdated_handshakes"]
+    refused = f"{counted(outdated, 'handshake')} with an old timestamp: its clock went back?"
     rows = {
         f"peer {peer['name']}": f"{endpoint}, {session}",
+        **({"  refused": refused} if outdated else {}),
         "  sent": _carried(peer, "sent"),
         "  received": _carried(peer, "received"),
         "  dropped": f"{peer['dropped_packets']:,} packets without a session, "

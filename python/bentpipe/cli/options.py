@@ -189,7 +189,7 @@ def up_for(started_unix_s: float) -> str:
 
 
 def print_checks(checks: Sequence[Check]) -> None:
-    """Print checks in a table, each that is not passed with its remedy."""
+    """Print checks in a table, warnings with an exclamation mark, failures with their remedy."""
     width = max(len(check.name) for check in checks)
     for check in checks:
         mark = "ok " if check.ok else "NO " if check.needed else "-  "

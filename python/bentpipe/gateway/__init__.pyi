@@ -8,6 +8,7 @@ from .config import (
 from .daemon import (
     GatewayFolder as GatewayFolder,
     become as become,
+    closed_networks as closed_networks,
     first_counters as first_counters,
     gateway_names as gateway_names,
     reload_gateway as reload_gateway,

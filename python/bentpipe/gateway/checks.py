@@ -50,6 +50,8 @@ def examine(
     if not all(check.ok for check in checks):
         return checks
     checks.append(_forwarding())
+    if config.tunnel is not None and config.tunnel.fail == "open":
+        checks.append(_fails_open())
     if plan["pep"] is not None:
         checks += _of_pep(config, plan["pep"], plan["name"], has_own=has_own)
     if all(check.passes for check in checks):
@@ -133,6 +135,13 @@ def _forwarding() -> Check:
         finding = "This machine does not forward IPv4 packets, so it is no gateway."
         return failed("forwarding", finding, "sysctl -w net.ipv4.ip_forward=1")
     return passed("forwarding", f"This machine forwards {' and '.join(on)} packets.")
+
+
+def _fails_open() -> Check:
+    finding = (
+        "When the tunnel is killed, packets for the networks of its peers leave in clear text."
+    )
+    return advised("clear text", finding, 'leave out fail = "open" in the configuration')
 
 
 def _source_marks(listed: list[str]) -> Check:

@@ -63,6 +63,7 @@ _UNKNOWN_QUEUE_BYTES: Final = 10**6
 GatePlan: TypeAlias = dict[str, Any]
 
 FunctionName = Literal["pep", "tunnel"]
+FailMode = Literal["closed", "open"]
 
 
 # --- fields that a scenario does not have -------------------------------------------------------
@@ -306,6 +307,10 @@ class DaemonTunnel(Tunnel):
         tuple[TunnelPeer, ...], Field(strict=False, min_length=1, max_length=PEERS_MAX)
     ]
     """The gateways at the other ends."""
+    fail: FailMode = "closed"
+    """What becomes of packets for the networks of the peers when the gateway was killed: they are
+    refused until it is up again (``closed``), or take the router's other routes in clear text
+    (``open``)."""
     outer_mtu: Annotated[int, Field(ge=_MTU_MIN, le=_MTU_MAX)] | None = None
     """The largest IP packet that the path to the peers carries, in bytes; by default the MTU of the
     routes to them. The MTU of the device is 74 B less, 94 B over IPv6."""
@@ -544,6 +549,7 @@ def _tunnel_plan(tunnel: DaemonTunnel, path: Path, folder: GatewayFolder) -> dic
         "private_key": str(path.parent.absolute() / tunnel.private_key),
         "outer_mtu_bytes": tunnel.outer_mtu,
         "control_file": str(folder.control_file),
+        "fail": tunnel.fail,
         "peers": [lower(peer, ()) for peer in tunnel.peers],
         "settings": settings,
     }

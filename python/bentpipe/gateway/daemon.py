@@ -18,7 +18,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -264,14 +264,15 @@ def start(config: GatewayConfig, plan: GatePlan, path: Path) -> int:
     reach it. ``path`` is the file of the configuration.
 
     Raises:
-        MachineError: what keeps it from starting, with the fix. Nothing of it is left.
+        MachineError: what keeps it from starting, with the fix. Nothing of it is left; networks
+            that a killed gateway of this name has left closed remain closed.
     """
     folder = GatewayFolder(config.name)
-    with held(folder) as lock, _prepared(folder, config, plan, path):
+    with held(folder) as lock, _prepared(folder, config, plan, path) as kept:
         try:
             return _spawn(folder, plan, lock)
         except BaseException:
-            _remove_rules(plan)
+            _remove_rules(_except_networks(plan, kept))
             raise
 
 
@@ -314,13 +315,18 @@ def stop(name: str) -> dict[str, Any] | None:
 @contextmanager
 def _prepared(
     folder: GatewayFolder, config: GatewayConfig, plan: GatePlan, path: Path
-) -> Iterator[None]:
+) -> Iterator[set[str]]:
     """Remove what a killed daemon has left, check the machine, and write the record.
 
-    After an error, also in the block, the folder is removed.
+    Yields the networks that the killed daemon has closed and the new one takes over. After an
+    error, also in the block, the folder is removed; or, if there are such networks, it has the
+    record of the killed daemon again, with which `stop` opens them.
     """
-    if (record := folder.record()) is not None:
-        _remove_leftovers(record)
+    left, kept = folder.record(), set[str]()
+    if left is not None:
+        if left.network == network_namespace():
+            kept = closed_networks(left.plan) & closed_networks(plan)
+        _remove_leftovers(left, kept)
     try:
         require(examine(config, plan))
         folder.write_record(
@@ -332,9 +338,12 @@ def _prepared(
                 started_unix_s=time.time(),
             )
         )
-        yield
+        yield kept
     except BaseException:
-        folder.remove()
+        if left is not None and kept:
+            folder.write_record(left)
+        else:
+            folder.remove()
         raise
 
 
@@ -414,15 +423,37 @@ def _end(folder: GatewayFolder) -> None:
     )
 
 
-def _remove_leftovers(record: Record) -> None:
-    """Remove the rules of a daemon that could not remove them, in its network namespace."""
+def closed_networks(plan: Mapping[str, Any]) -> set[str]:
+    """Return the networks for which packets are refused while the tunnel of a plan is gone."""
+    tunnel = plan.get("tunnel") or {}
+    peers = tunnel["peers"] if tunnel.get("fail") == "closed" else []
+    return {network for peer in peers for network in peer["networks"]}
+
+
+def _except_networks(plan: GatePlan, kept: AbstractSet[str]) -> GatePlan:
+    """Return a plan without some networks of its tunnel, whose routes stay when it is removed."""
+    if not kept:
+        return plan
+    peers = [
+        peer | {"networks": [network for network in peer["networks"] if network not in kept]}
+        for peer in plan["tunnel"]["peers"]
+    ]
+    return plan | {"tunnel": plan["tunnel"] | {"peers": peers}}
+
+
+def _remove_leftovers(record: Record, kept: AbstractSet[str] = frozenset()) -> None:
+    """Remove the rules and routes of a daemon that could not, in its network namespace.
+
+    The ``kept`` networks of its tunnel stay closed.
+    """
+    plan = _except_networks(record.plan, kept)
     if record.network == network_namespace():
-        _remove_rules(record.plan)
+        _remove_rules(plan)
         return
     path = _namespace_path(record.network)
     # A namespace that is gone has no rules.
     if path is not None:
-        _remove_rules(record.plan, "nsenter", f"--net={path}", "--")
+        _remove_rules(plan, "nsenter", f"--net={path}", "--")
 
 
 def _remove_rules(plan: GatePlan, *within: str) -> None:

@@ -565,6 +565,8 @@ def _tunnel_plan(
         "private_key": _KEY_FILE,
         "outer_mtu_bytes": None,
         "control_file": _CONTROL_FILE,
+        # A run whose daemon ends is invalid.
+        "fail": "open",
         "peers": [peer(number) for number in others],
         "settings": {name: value for name, value in function.items() if name != "kind"},
     }

@@ -13,9 +13,11 @@ use super::metrics_server::listen;
 use super::pep_sockets::{OpenPep, allow_descriptors};
 use super::supervisor::{Ended, Supervisor};
 use super::tunnel_device::OpenTunnel;
+use super::unreachable_routes::{self, UnreachableRoutes};
 use super::{PepPlan, Plan};
 
-/// Runs a daemon until a signal ends it, or a worker that is not replaced is gone. The rules are removed in both cases.
+/// Runs a daemon until a signal ends it, or a worker that is not replaced is gone. The rules are removed in both cases,
+/// and the unreachable routes to the networks of a tunnel in the first one.
 ///
 /// # Errors
 /// What could not be set up; nothing of it remains.
@@ -25,6 +27,7 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     if let Some(tunnel) = &plan.tunnel {
         opened.tunnel = Some(OpenTunnel::open(tunnel)?);
         opened.control = Some(Control::open(&tunnel.control_file)?);
+        opened.unreachable = UnreachableRoutes::add(tunnel)?;
         // The PEP may split the connections on this device.
         opened.tunnel.iter().try_for_each(|opened| opened.configure(tunnel))?;
     }
@@ -38,8 +41,10 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     let removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
     let _ = fs::remove_file(&plan.state_file);
     let outcome = outcome?;
-    removed?;
-    if outcome == Ended::BySignal {
+    let is_on_purpose = outcome == Ended::BySignal;
+    let tunnel = plan.tunnel.as_ref().filter(|_| is_on_purpose);
+    removed.and(tunnel.map_or(Ok(()), unreachable_routes::remove))?;
+    if is_on_purpose {
         remove_files(plan);
     }
     Ok(outcome)
@@ -89,18 +94,18 @@ fn remove_files(plan: &Plan) {
     }
 }
 
-/// Removes the rules of a daemon that could not remove them itself, and the file of its state. What is not there
+/// Removes the rules and routes of a daemon that could not remove them itself, and the file of its state. What is not there
 /// is no error.
 ///
 /// # Errors
-/// As [`crate::transparent::Rules::remove`], or the file's.
+/// As [`crate::transparent::Rules::remove`], what `ip` printed, or the file's.
 pub fn remove(plan: &Plan) -> io::Result<()> {
-    if let Some(pep) = &plan.pep {
-        pep.rules(&plan.name).remove()?;
-    }
+    let mut removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
     if let Some(tunnel) = &plan.tunnel {
         let _ = fs::remove_file(&tunnel.control_file);
+        removed = removed.and(unreachable_routes::remove(tunnel));
     }
+    removed?;
     match fs::remove_file(&plan.state_file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(io::Error::other(format!("removing {}: {error}", plan.state_file)))
@@ -115,14 +120,17 @@ struct Opened {
     pep: Option<OpenPep>,
     tunnel: Option<OpenTunnel>,
     control: Option<Control>,
+    /// Removed again unless the workers start.
+    unreachable: UnreachableRoutes,
 }
 
 impl Opened {
     /// Starts the workers, and supervises them.
     fn run(self, plan: &Plan, metrics: Option<OwnedFd>, signals: &EndSignals) -> io::Result<Ended> {
-        let Self { pep, tunnel, control } = self;
+        let Self { pep, tunnel, control, unreachable } = self;
         pep.as_ref().map_or(Ok(()), |pep| pep.rules.add())?;
         let mut supervisor = Supervisor::start(plan, pep, tunnel, metrics)?;
+        unreachable.keep();
         supervisor.run(signals, control.as_ref())
     }
 }

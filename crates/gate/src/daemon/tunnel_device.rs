@@ -1,7 +1,7 @@
 //! What the privileged part opens for a tunnel: its device with addresses and routes, and its socket.
 //!
 //! The device is removed with its last descriptor, which the worker has, and with it its addresses and routes: nothing of
-//! a tunnel is left after any kill.
+//! it is left after any kill.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -13,7 +13,7 @@ use bentpipe_sys::tun::create_transient;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu, set_ipv6_v6only};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-use super::tunnel_plan::{Network, TunnelPeerPlan, TunnelPlan};
+use super::tunnel_plan::{TunnelPeerPlan, TunnelPlan};
 use crate::programs::run;
 use crate::tunnel::PrivateKey;
 use crate::tunnel::path::{MTU_MIN, inner_mtu};
@@ -80,17 +80,16 @@ impl OpenTunnel {
         let mtu = self.mtu.to_string();
         run("ip", &["link", "set", "dev", device, "mtu", &mtu, "up"], "")?;
         for address in &plan.addresses {
-            let version = version_of(address);
+            let version = address.version_option();
             run("ip", &[version, "address", "add", &address.to_string(), "dev", device], "")?;
         }
         for network in plan.networks() {
             let text = network.to_string();
-            run("ip", &[version_of(&network), "route", "add", &text, "dev", device], "").map_err(
-                |error| {
-                    let fix = "to fix it: remove the other route to it, or name other networks";
-                    named("networks", &format!("{text}: {error}; {fix}"))
-                },
-            )?;
+            let version = network.version_option();
+            run("ip", &[version, "route", "add", &text, "dev", device], "").map_err(|error| {
+                let fix = "to fix it: remove the other route to it, or name other networks";
+                named("networks", &format!("{text}: {error}; {fix}"))
+            })?;
         }
         for (peer, endpoint) in plan.peers.iter().zip(&self.endpoints) {
             let Some(endpoint) = endpoint else { continue };
@@ -111,10 +110,6 @@ impl OpenTunnel {
         }
         Ok(())
     }
-}
-
-fn version_of(network: &Network) -> &'static str {
-    if network.address.is_ipv6() { "-6" } else { "-4" }
 }
 
 /// The addresses of the peers: all of one version of IP, that of the address to listen on or that of the first endpoint.

@@ -10,6 +10,9 @@ const PEER_METRICS: &[PeerMetric] = &[
     ("session_age_seconds", "gauge", "Age of the session; absent without one.", |peer| {
         Some(peer.session_age_ns? as f64 / 1e9)
     }),
+    ("outdated_handshakes_total", "counter", "Handshakes refused for an old timestamp.", |peer| {
+        Some(peer.outdated_handshakes as f64)
+    }),
     ("sent_packets_total", "counter", "Packets for the networks of the peer.", |peer| {
         Some(peer.sent_packets as f64)
     }),
@@ -113,6 +116,7 @@ mod tests {
             session_age_ns: Some(1_500_000_000),
             sources_recovered: 7,
             restarts: 3,
+            outdated_handshakes: 4,
             loss_ppb: 20_000_000,
             ce_datagrams: 9,
             ..TunnelPeerReport::default()
@@ -125,6 +129,7 @@ mod tests {
             "# TYPE bentpipe_tunnel_source_symbols_recovered_total counter",
             "bentpipe_tunnel_source_symbols_recovered_total{peer=\"hub\"} 7",
             "bentpipe_tunnel_stream_restarts_total{peer=\"hub\"} 3",
+            "bentpipe_tunnel_outdated_handshakes_total{peer=\"hub\"} 4",
             "bentpipe_tunnel_ce_datagrams_total{peer=\"hub\"} 9",
             "bentpipe_tunnel_session_age_seconds{peer=\"hub\"} 1.5",
             "bentpipe_tunnel_loss_ratio{peer=\"hub\"} 0.02",

@@ -57,6 +57,23 @@ impl TryFrom<String> for Network {
     }
 }
 
+impl Network {
+    /// The version of IP, as an option of the program `ip`.
+    pub(super) fn version_option(&self) -> &'static str {
+        if self.address.is_ipv6() { "-6" } else { "-4" }
+    }
+}
+
+/// What becomes of packets for the networks of the peers when the daemon is gone without having been ended on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailMode {
+    /// They are refused.
+    Closed,
+    /// They take other routes of the router, in clear text.
+    Open,
+}
+
 /// The settings of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -77,6 +94,8 @@ pub struct TunnelPlan {
     pub outer_mtu_bytes: Option<u16>,
     /// Where a client connects that changes the settings of the running tunnel.
     pub control_file: String,
+    /// What becomes of packets when the daemon is gone.
+    pub fail: FailMode,
     /// The gateways at the other ends.
     pub peers: Vec<TunnelPeerPlan>,
     /// The coding.
@@ -181,6 +200,7 @@ pub(super) mod tests {
             private_key: "/none/key".to_owned(),
             outer_mtu_bytes: None,
             control_file: "/none/control".to_owned(),
+            fail: FailMode::Closed,
             peers: vec![TunnelPeerPlan {
                 name: "hub".to_owned(),
                 public_key: PrivateKey::from_bytes([1; 32]).public().to_string(),

@@ -44,6 +44,8 @@ pub struct TunnelPeerReport {
     /// The age of the session; `null` without one.
     #[serde(deserialize_with = "Option::deserialize")]
     pub session_age_ns: Option<u64>,
+    /// Its handshake initiations that were refused for an old timestamp: its clock went back, or they are replays.
+    pub outdated_handshakes: u64,
     /// Packets of hosts that were sent to the peer.
     pub sent_packets: u64,
     /// Their bytes.

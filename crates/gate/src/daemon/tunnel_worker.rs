@@ -5,7 +5,6 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::SystemTime;
 
 use bentpipe_core::time::Duration;
 use bentpipe_sys::clock::Clock;
@@ -41,7 +40,6 @@ pub(super) fn forward(
         settings: tunnel.settings.clone(),
         mtu,
         limits: Limits::DEFAULT,
-        unix_nanos_at_start: unix_nanos(),
     };
     drop_privileges(plan.user, plan.group)?;
     let usage = Usage::open()?;
@@ -82,12 +80,6 @@ fn peers(tunnel: &TunnelPlan, endpoints: &[Option<SocketAddr>]) -> io::Result<Ve
         })
     });
     plans.collect()
-}
-
-/// Nanoseconds since 1970.
-fn unix_nanos() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn report(forwarder: &Forwarder, mtu: u16, usage: &Usage) -> TunnelReport {
@@ -153,6 +145,7 @@ fn of_peer(peer: &PeerReport) -> TunnelPeerReport {
         name: peer.name.clone(),
         endpoint: peer.endpoint.map(|endpoint| endpoint.to_string()),
         session_age_ns: peer.session_age_ns,
+        outdated_handshakes: peer.outdated_handshakes,
         sent_packets: traffic.coded.packets + traffic.uncoded.packets,
         sent_bytes: traffic.coded.bytes + traffic.uncoded.bytes,
         received_packets: traffic.to_hosts.packets,

@@ -36,6 +36,13 @@ const SILENT_AFTER: Duration = Duration::from_millis(1_500);
 /// Second messages that fail, for each handshake: each costs two multiplications on the curve, 0.1 ms. The index of the
 /// first message is known only to those who saw that message.
 const FAILURES_MAX: u32 = 64;
+/// An initiation with an old timestamp comes from a peer whose clock went back, or is a replay. Neither can be told from the
+/// other, so the peer is asked, where it was last: by a handshake of this end, which a replay cannot answer. It begins only if
+/// nothing authentic has arrived for as long as the peer takes to repeat an initiation, lasts for as long as the four attempts
+/// of a round trip of 4 s, and is the only one within twice that time. So replays cause an initiation every 2 s at most.
+const RECOVERY_AFTER: Duration = RETRY_AFTER;
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The byte of a keepalive.
 const NO_ANSWER: u8 = 0;
@@ -47,8 +54,6 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) indexes: Indexes,
     pub(super) random: Box<dyn Random>,
-    /// Nanoseconds from 1970 to the start of the run.
-    pub(super) unix_nanos_at_start: u64,
 }
 
 /// A first message that was sent.
@@ -100,6 +105,12 @@ pub(super) struct Peer {
     /// The highest timestamps received and sent.
     received_timestamp: Option<Timestamp>,
     sent_timestamp: Timestamp,
+    /// Authentic initiations that were refused because their timestamp is not higher than that of an earlier one.
+    outdated_handshakes: u64,
+    /// When the last of them made this end start a handshake.
+    recovery_at: Option<Instant>,
+    /// When something authentic and new arrived last.
+    heard_at: Instant,
     cookie: Option<(Cookie, Instant)>,
     /// When the first packet was sent that wants an answer, if nothing has arrived since.
     unanswered_since: Option<Instant>,
@@ -134,6 +145,9 @@ impl Peer {
             trying: settings.endpoint.map(|_| Trying::new(Instant::START)),
             received_timestamp: None,
             sent_timestamp: 0,
+            outdated_handshakes: 0,
+            recovery_at: None,
+            heard_at: Instant::START,
             cookie: None,
             unanswered_since: None,
             owes_since: None,
@@ -143,6 +157,11 @@ impl Peer {
 
     pub(super) fn endpoint(&self) -> Option<SocketAddr> {
         self.endpoint
+    }
+
+    /// Authentic handshake initiations that were refused for their timestamp.
+    pub(super) fn outdated_handshakes(&self) -> u64 {
+        self.outdated_handshakes
     }
 
     /// Whether payloads can be sealed.
@@ -227,16 +246,15 @@ impl Peer {
 
 /// Handshakes.
 impl Peer {
-    /// Writes a first message.
+    /// Writes a first message. Its timestamp is the wall clock of this moment, which may have been set since the last one.
     fn attempt(
         &mut self,
         to: SocketAddr,
         shared: &mut Shared,
-        now: Instant,
+        (now, unix_nanos): (Instant, u64),
         out: &mut Vec<Datagram>,
     ) {
-        let clock = shared.unix_nanos_at_start.saturating_add(now.as_nanos());
-        self.sent_timestamp = clock.max(self.sent_timestamp.saturating_add(1));
+        self.sent_timestamp = unix_nanos.max(self.sent_timestamp.saturating_add(1));
         let local = shared.indexes.claim(self.id, &mut *shared.random);
         let mut message = [0; INITIATION_BYTES];
         let start = write_start(&mut message, Kind::HandshakeInitiation, local);
@@ -264,7 +282,7 @@ impl Peer {
         out.extend(other.map(|other| Datagram::new(other, &message)));
     }
 
-    /// Answers an authenticated first message that is newer than all before.
+    /// Answers an authenticated first message if it is newer than all before.
     pub(super) fn respond(
         &mut self,
         responder: Responder,
@@ -274,9 +292,11 @@ impl Peer {
         now: Instant,
     ) -> Option<Datagram> {
         if self.received_timestamp.is_some_and(|newest| responder.timestamp <= newest) {
+            self.on_outdated(now);
             return None;
         }
         self.received_timestamp = Some(responder.timestamp);
+        self.heard_at = now;
         let local = shared.indexes.claim(self.id, &mut *shared.random);
         let mut message = [0; RESPONSE_BYTES];
         write_start(&mut message, Kind::HandshakeResponse, remote);
@@ -296,6 +316,19 @@ impl Peer {
             self.drop_attempts(&mut shared.indexes);
         }
         Some(Datagram::new(from, &message))
+    }
+
+    /// Counts an initiation with an old timestamp, and starts a handshake with the peer, whose clock may have gone back.
+    fn on_outdated(&mut self, now: Instant) {
+        self.outdated_handshakes += 1;
+        let is_silent = now.saturating_since(self.heard_at) >= RECOVERY_AFTER;
+        let is_rare = |at: Instant| now.saturating_since(at) >= RECOVERY_INTERVAL;
+        let is_known = self.endpoint.is_some() && self.trying.is_none();
+        if is_known && is_silent && self.recovery_at.is_none_or(is_rare) {
+            self.recovery_at = Some(now);
+            let give_up_at = now + RECOVERY_TIMEOUT;
+            self.trying = Some(Trying { give_up_at, ..Trying::new(now) });
+        }
     }
 
     /// Ends a handshake by its second message. The answer tells the peer that this end has the keys.
@@ -320,6 +353,7 @@ impl Peer {
         self.attempts.retain(|attempt| attempt.local != local);
         let session = Box::new(Session::new((local, remote), &keys, true, now));
         self.endpoint = Some(from);
+        self.heard_at = now;
         self.install(session, &mut shared.indexes);
         self.send_keepalive(ANSWER, &shared.limits, now)
     }
@@ -372,6 +406,7 @@ impl Peer {
             self.confirm((local, counter), packet, from, shared, now)?
         };
         self.unanswered_since = None;
+        self.heard_at = now;
         Some(match (kind, &*opened.payload) {
             (Kind::Data, _) => {
                 self.owes_since.get_or_insert(now);
@@ -406,7 +441,12 @@ impl Peer {
 /// Time.
 impl Peer {
     /// Does what is due, and appends what is to be sent.
-    pub(super) fn wake(&mut self, shared: &mut Shared, now: Instant, out: &mut Vec<Datagram>) {
+    pub(super) fn wake(
+        &mut self,
+        shared: &mut Shared,
+        (now, unix_nanos): (Instant, u64),
+        out: &mut Vec<Datagram>,
+    ) {
         self.end_sessions(shared, now);
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.give_up_at()) {
@@ -434,7 +474,7 @@ impl Peer {
         {
             let next_at = retry_at(&mut *shared.random, now);
             self.trying = Some(Trying { next_at, ..trying });
-            self.attempt(to, shared, now, out);
+            self.attempt(to, shared, (now, unix_nanos), out);
         }
     }
 

@@ -27,9 +27,6 @@ pub struct Settings {
     pub peers: Vec<PeerSettings>,
     /// [`Limits::DEFAULT`]; tests have shorter ones.
     pub limits: Limits,
-    /// Nanoseconds since 1970 at [`Instant::START`]. A peer refuses handshakes with a lower time than those it knows, so
-    /// after a restart it must be higher than before.
-    pub unix_nanos_at_start: u64,
 }
 
 /// Why a list of peers is refused.
@@ -144,7 +141,6 @@ impl Tunnel {
                 limits: settings.limits,
                 indexes: Indexes::default(),
                 random,
-                unix_nanos_at_start: settings.unix_nanos_at_start,
             },
             wake_at: None,
             statistics: Statistics::default(),
@@ -209,12 +205,15 @@ impl Tunnel {
     }
 
     /// Does everything that is due at `now`, and appends what is to be sent. An early or repeated call has no effect.
-    pub fn wake(&mut self, now: Instant, out: &mut Vec<Datagram>) {
+    ///
+    /// `unix_nanos` is the wall clock at `now`, in nanoseconds since 1970. It may be set in between, also back. A peer refuses
+    /// handshakes with a lower time than those it knows, so after a restart it should be higher than before.
+    pub fn wake(&mut self, now: Instant, unix_nanos: u64, out: &mut Vec<Datagram>) {
         if self.wake_at.is_none_or(|at| now < at) {
             return;
         }
         for peer in &mut self.peers {
-            peer.wake(&mut self.shared, now, out);
+            peer.wake(&mut self.shared, (now, unix_nanos), out);
         }
         self.wake_at = self.earliest();
     }
@@ -235,6 +234,13 @@ impl Tunnel {
     #[must_use]
     pub fn session_age(&self, peer: PeerId, now: Instant) -> Option<Duration> {
         self.peers[peer.0].session_age(&self.shared.limits, now)
+    }
+
+    /// How many handshake initiations of this peer were refused because their timestamp is not higher than that of an earlier
+    /// one: the clock of the peer went back, or they are replays. They are refused datagrams, too.
+    #[must_use]
+    pub fn outdated_handshakes(&self, peer: PeerId) -> u64 {
+        self.peers[peer.0].outdated_handshakes()
     }
 
     /// What happened so far.
@@ -309,8 +315,10 @@ impl Tunnel {
         let peer = *self.by_key.get(&responder.initiator)?;
         self.seen.insert(mac_1(message));
         let shared = &mut self.shared;
-        let answer = self.peers[peer.0].respond(responder, sender, from, shared, now)?;
+        let answer = self.peers[peer.0].respond(responder, sender, from, shared, now);
+        // One that is refused may have made a handshake due.
         self.note_deadline(peer);
+        let answer = answer?;
         self.statistics.answered_handshakes += 1;
         Some(Output::Send(answer))
     }
@@ -360,7 +368,6 @@ mod tests {
             private_key: PrivateKey::from_bytes([own; 32]),
             peers: vec![PeerSettings { public_key, endpoint, keepalive: None }],
             limits: Limits::DEFAULT,
-            unix_nanos_at_start: 0,
         };
         Tunnel::new(settings, Box::new(OsRandom::new())).expect("distinct keys")
     }
@@ -376,7 +383,7 @@ mod tests {
             let mut initiator = gateway(1, 2, Some(from));
             let mut responder = gateway(2, 1, None);
             let mut out = Vec::new();
-            initiator.wake(Instant::START, &mut out);
+            initiator.wake(Instant::START, 1, &mut out);
             let mut message = out[0].bytes().to_vec();
             let Output::Send(answer) = responder.input(&mut message, from, Instant::START) else {
                 panic!("an answer");

@@ -59,7 +59,7 @@ impl Outcomes {
 }
 
 /// Sets a flag when it is dropped.
-struct Ended<'a>(&'a AtomicBool);
+pub(crate) struct Ended<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {

@@ -2,6 +2,7 @@
 //! programs `nft` and `ip`.
 
 mod ending;
+mod fail_closed;
 mod kills;
 mod limits;
 mod metrics;

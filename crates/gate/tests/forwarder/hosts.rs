@@ -7,7 +7,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
 
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tunnel::{
@@ -248,14 +247,12 @@ fn plan(end: usize, peer: SocketAddr, settings: &TunnelSettings, limits: Limits)
             ([0xfd99, 0, 0, 0, 0, 0, 0, other as u16 + 1].into(), 128),
         ],
     };
-    let since_1970 = SystemTime::UNIX_EPOCH.elapsed().expect("a clock after 1970");
     PathPlan {
         private_key: private_key(end),
         peers: vec![peer],
         settings: settings.clone(),
         mtu: mtu(),
         limits,
-        unix_nanos_at_start: u64::try_from(since_1970.as_nanos()).expect("before 2554"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bentpipe_core::rng::Rng;
-use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::time::Duration;
 use bentpipe_gate::tunnel::path::{HEADROOM, NetworkError, Path, PlanError};
 use bentpipe_gate::tunnel::{Limits, OsRandom};
 
@@ -146,7 +146,7 @@ fn packets_wait_for_four_seconds() {
 #[test]
 fn a_plan_that_contradicts_itself_is_refused() {
     let refused = |change: &dyn Fn(&mut bentpipe_gate::tunnel::path::PathPlan)| {
-        let mut plan = plan(0, &settings(), Limits::DEFAULT, Instant::START);
+        let mut plan = plan(0, &settings(), Limits::DEFAULT);
         change(&mut plan);
         Path::new(plan, Box::new(OsRandom::new())).err()
     };

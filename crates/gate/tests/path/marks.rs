@@ -113,7 +113,7 @@ fn repair_has_the_dscp_of_its_newest_symbol() {
     for (expected, after) in [(EF, 40), (AF11, 10)] {
         let path = &mut world.ends[0].path;
         world.now += Duration::from_millis(after);
-        path.wake(world.now);
+        path.wake(world.now, 1);
         let classes: Vec<_> = path.datagrams().iter().map(|(_, class, _)| class).collect();
         assert_eq!(classes, [expected]);
         path.clear();
@@ -180,7 +180,7 @@ fn messages_of_the_tunnel_itself_have_no_class() {
     let mut world = World::new(1, settings(), Limits::DEFAULT);
     let classes = |world: &mut World, end: usize| {
         let path = &mut world.ends[end].path;
-        path.wake(world.now);
+        path.wake(world.now, 1);
         let classes: Vec<_> = path.datagrams().iter().map(|(_, class, _)| class).collect();
         classes
     };

@@ -1,6 +1,6 @@
 //! What goes into a datagram.
 
-use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::time::Duration;
 use bentpipe_gate::tunnel::path::{Path, PathPlan, full_symbol_bytes, inner_mtu};
 use bentpipe_gate::tunnel::{Limits, OsRandom};
 
@@ -64,7 +64,7 @@ fn uncoded_packets_stay_behind_coded_ones_of_their_flow() {
 fn paths_of_unequal_mtu_carry_the_largest_packets_of_each() {
     let mtu = inner_mtu(1_492, false).expect("1,492 is enough");
     let mut world = World::new(1, settings(), Limits::DEFAULT);
-    let plan = PathPlan { mtu, ..plan(0, &settings(), Limits::DEFAULT, Instant::START) };
+    let plan = PathPlan { mtu, ..plan(0, &settings(), Limits::DEFAULT) };
     world.ends[0].path = Path::new(plan, Box::new(OsRandom::new())).expect("a plan");
     world.run_for(Duration::from_secs(2));
     for _ in 0..100 {

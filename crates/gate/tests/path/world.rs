@@ -144,7 +144,7 @@ fn address(end: usize, port: u16) -> SocketAddr {
 
 /// The terminal is end 0 with the hosts in 10.0.0.0/16 and fd00::/32. It knows where the hub is, end 1 with 10.1.0.0/16 and
 /// fd00:1::/32.
-pub(crate) fn plan(end: usize, settings: &TunnelSettings, limits: Limits, at: Instant) -> PathPlan {
+pub(crate) fn plan(end: usize, settings: &TunnelSettings, limits: Limits) -> PathPlan {
     let peer = PeerPlan {
         name: ["hub", "terminal"][end].to_owned(),
         settings: PeerSettings {
@@ -163,7 +163,6 @@ pub(crate) fn plan(end: usize, settings: &TunnelSettings, limits: Limits, at: In
         settings: settings.clone(),
         mtu: 1_426,
         limits,
-        unix_nanos_at_start: UNIX_NANOS + at.as_nanos(),
     }
 }
 
@@ -199,7 +198,7 @@ pub(crate) fn packet(end: usize, flow: u16, number: u32, bytes: usize) -> Vec<u8
 impl World {
     pub(crate) fn new(seed: u64, settings: TunnelSettings, limits: Limits) -> Self {
         let end = |end: usize| End {
-            path: path(seed, end, plan(end, &settings, limits, Instant::START)),
+            path: path(seed, end, plan(end, &settings, limits)),
             address: address(end, 1),
             started: Instant::START,
             next: BTreeMap::new(),
@@ -251,7 +250,7 @@ impl World {
     /// Kills an end and starts it again: it has nothing but its settings.
     pub(crate) fn restart(&mut self, end: usize) {
         self.number += 1;
-        let plan = plan(end, &self.settings, self.limits, self.now);
+        let plan = plan(end, &self.settings, self.limits);
         self.ends[end].path = path(self.number, end, plan);
         self.ends[end].started = self.now;
     }
@@ -283,7 +282,7 @@ impl World {
             for end in 0..2 {
                 let now = self.ends[end].local(self.now);
                 let path = &mut self.ends[end].path;
-                path.wake(now);
+                path.wake(now, UNIX_NANOS + self.now.as_nanos());
                 assert!(path.next_wake().is_none_or(|at| at > now), "no progress at {now}");
                 self.drain(end);
             }

@@ -5,7 +5,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_gate::tunnel::{PrivateKey, Settings, Tunnel};
 
 use crate::network::{
-    Network, ONE_WAY, PEER, Seeded, address, hub, hub_address, ms, settings, terminal,
+    Network, ONE_WAY, PEER, Seeded, UNIX_NANOS, address, hub, hub_address, ms, settings, terminal,
     terminal_address,
 };
 
@@ -18,7 +18,7 @@ fn strangers(count: usize) -> Vec<Vec<u8>> {
             Settings { private_key, ..settings("stranger", &[("hub", Some(hub_address()))]) };
         let mut tunnel = Tunnel::new(settings, Box::new(random)).expect("distinct keys");
         let mut out = Vec::new();
-        tunnel.wake(Instant::START, &mut out);
+        tunnel.wake(Instant::START, UNIX_NANOS, &mut out);
         out[0].bytes().to_vec()
     };
     (0..count).map(message).collect()
@@ -101,7 +101,7 @@ fn a_cookie_is_limited_and_of_one_address() {
             Settings { private_key, ..settings("stranger", &[("hub", Some(hub_address()))]) };
         let mut tunnel = Tunnel::new(settings, Box::new(random)).expect("distinct keys");
         let mut out = Vec::new();
-        tunnel.wake(Instant::START, &mut out);
+        tunnel.wake(Instant::START, UNIX_NANOS, &mut out);
         let from = address("203.0.113.5:1");
         let reply = network.arrive(hub, from, out[0].bytes()).expect("a cookie");
         let mut reply = reply.bytes().to_vec();

@@ -13,7 +13,7 @@ use bentpipe_gate::tunnel::{
 /// Half of the round trip of a GEO link.
 pub(crate) const ONE_WAY: Duration = Duration::from_millis(300);
 /// Nanoseconds from 1970 to some day of 2026.
-const UNIX_NANOS: u64 = 1_780_000_000_000_000_000;
+pub(crate) const UNIX_NANOS: u64 = 1_780_000_000_000_000_000;
 /// The only peer of a gateway that has one.
 pub(crate) const PEER: PeerId = PeerId(0);
 
@@ -51,7 +51,6 @@ pub(crate) fn settings(name: &str, peers: &[(&str, Option<SocketAddr>)]) -> Sett
         private_key: private_key(name),
         peers: peers.iter().map(peer).collect(),
         limits: Limits::DEFAULT,
-        unix_nanos_at_start: UNIX_NANOS,
     }
 }
 
@@ -71,6 +70,8 @@ pub(crate) type Fate = Box<dyn FnMut(&Sent) -> Vec<Duration>>;
 pub(crate) struct End {
     pub(crate) tunnel: Tunnel,
     pub(crate) address: SocketAddr,
+    /// How much the wall clock of its host is behind.
+    pub(crate) clock_behind: Duration,
     started: Instant,
     /// Payloads that arrived: when, from which peer, what.
     pub(crate) delivered: Vec<(Instant, PeerId, Vec<u8>)>,
@@ -82,6 +83,11 @@ impl End {
     /// The time of this gateway: it counts from its start.
     fn local(&self, now: Instant) -> Instant {
         Instant::START + now.saturating_since(self.started)
+    }
+
+    /// The wall clock of its host.
+    fn unix_nanos(&self, now: Instant) -> u64 {
+        UNIX_NANOS + now.as_nanos() - self.clock_behind.as_nanos()
     }
 
     /// The payloads that arrived, in the sequence of their arrival.
@@ -115,18 +121,20 @@ impl Network {
 
     /// Adds a gateway; returns its number.
     pub(crate) fn add(&mut self, address: SocketAddr, settings: Settings) -> usize {
-        let delivered = Vec::new();
         let tunnel = self.tunnel(settings);
-        self.ends.push(End { tunnel, address, started: self.now, delivered, unsent: 0 });
+        self.ends.push(End {
+            tunnel,
+            address,
+            clock_behind: Duration::ZERO,
+            started: self.now,
+            delivered: Vec::new(),
+            unsent: 0,
+        });
         self.ends.len() - 1
     }
 
-    /// Kills a gateway and starts it again: it has nothing but its settings.
+    /// Kills a gateway and starts it again: it has nothing but its settings and the clock of its host.
     pub(crate) fn restart(&mut self, end: usize, settings: Settings) {
-        let settings = Settings {
-            unix_nanos_at_start: settings.unix_nanos_at_start + self.now.as_nanos(),
-            ..settings
-        };
         self.ends[end].tunnel = self.tunnel(settings);
         self.ends[end].started = self.now;
     }
@@ -201,12 +209,12 @@ impl Network {
     fn wake(&mut self) {
         for end in 0..self.ends.len() {
             let gateway = &mut self.ends[end];
-            let local = gateway.local(self.now);
+            let (local, unix_nanos) = (gateway.local(self.now), gateway.unix_nanos(self.now));
             if gateway.tunnel.next_wake().is_none_or(|at| at > local) {
                 continue;
             }
             let mut datagrams = Vec::new();
-            gateway.tunnel.wake(local, &mut datagrams);
+            gateway.tunnel.wake(local, unix_nanos, &mut datagrams);
             assert!(gateway.tunnel.is_consistent(), "session indexes leak");
             let next = gateway.tunnel.next_wake();
             assert!(
@@ -214,7 +222,7 @@ impl Network {
                 "it would wake forever: {next:?} at {local:?}"
             );
             let again = datagrams.len();
-            gateway.tunnel.wake(local, &mut datagrams);
+            gateway.tunnel.wake(local, unix_nanos, &mut datagrams);
             assert_eq!(datagrams.len(), again, "a repeated wake-up has no effect");
             self.transmit_all(end, &datagrams);
         }

@@ -1,11 +1,15 @@
 //! Gateways that restart, and links that fail.
 
-use bentpipe_core::time::Duration;
-use bentpipe_gate::tunnel::Settings;
+use bentpipe_core::rng::Rng;
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_gate::tunnel::{Limits, Tunnel};
 
 use crate::network::{
-    Network, ONE_WAY, PEER, connected_pair, hub, hub_address, ms, pair, terminal, terminal_address,
+    Network, ONE_WAY, PEER, Seeded, UNIX_NANOS, address, connected_pair, hub, hub_address, ms,
+    pair, pair_with, terminal, terminal_address,
 };
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// Lets both ends send a number each 50 ms for `seconds`, and keeps none that has no session.
 fn traffic(network: &mut Network, seconds: u64) {
@@ -110,17 +114,15 @@ fn an_outage_loses_only_its_own_packets() {
 }
 
 /// Given a terminal whose clock is a year behind after a restart, then the hub refuses its first messages. The hub itself
-/// starts a handshake when its payloads are not answered, and traffic flows again within 3 s.
+/// starts a handshake, and traffic flows again within 3 s.
 #[test]
 fn a_clock_that_was_set_back_does_not_end_the_tunnel() {
     let mut network = pair();
     network.run_until(ms(2_000));
     traffic(&mut network, 3);
     let at = network.now;
-    let year = 365 * 86_400 * 1_000_000_000;
-    let settings = terminal();
-    let behind = Settings { unix_nanos_at_start: settings.unix_nanos_at_start - year, ..settings };
-    network.restart(0, behind);
+    network.ends[0].clock_behind = YEAR;
+    network.restart(0, terminal());
     traffic(&mut network, 3);
     let answered = network.ends[1].tunnel.statistics();
     assert_eq!(answered.answered_handshakes, 1);
@@ -129,4 +131,105 @@ fn a_clock_that_was_set_back_does_not_end_the_tunnel() {
         let (last, ..) = network.ends[end].delivered.last().expect("payloads");
         assert!(*last >= at + Duration::from_millis(2_500), "{end}");
     }
+}
+
+/// Given the same, and a hub that has nothing to send, then its first refusal, 0.3 s after the restart, makes it start a
+/// handshake, which takes 0.9 s; a payload of the terminal takes 0.3 s. The refusals are counted for the terminal.
+#[test]
+fn a_hub_that_sends_nothing_finds_a_terminal_whose_clock_went_back() {
+    let mut network = connected_pair();
+    network.run_until(ms(5_000));
+    network.ends[0].clock_behind = YEAR;
+    network.restart(0, terminal());
+    while network.now < ms(6_500) {
+        network.send(0, PEER, b"payload");
+        network.run_until(network.now + Duration::from_millis(50));
+    }
+    network.run_until(ms(6_550));
+    let (first, ..) = network.ends[1].delivered.first().expect("a payload arrives");
+    assert!(*first >= ms(6_500), "{first:?}");
+    let hub = &network.ends[1].tunnel;
+    assert_eq!(hub.statistics().sessions_as_initiator, 1);
+    // The second one leaves the terminal 1 s after the first, if it leaves before the session of the hub arrives.
+    let outdated = hub.outdated_handshakes(PEER);
+    assert!((1..=2).contains(&outdated), "{outdated}");
+    assert_eq!(hub.statistics().refused_datagrams, outdated);
+    assert_eq!(network.ends[0].tunnel.outdated_handshakes(PEER), 0);
+}
+
+/// An authentic handshake initiation of the terminal, a year old and seen by nobody.
+fn old_initiation(number: u64) -> Vec<u8> {
+    let random = Box::new(Seeded(Rng::stream(number, "a year ago")));
+    let mut former = Tunnel::new(terminal(), random).expect("distinct keys");
+    let mut out = Vec::new();
+    former.wake(Instant::START, UNIX_NANOS - YEAR.as_nanos(), &mut out);
+    out[0].bytes().to_vec()
+}
+
+/// Given a terminal that is gone, when an attacker sends one of its old initiations each 100 ms for 20 s, then the hub sends
+/// nothing to the attacker, and to the terminal's last address 5 initiations from 0 s and 5 from 10 s on.
+#[test]
+fn replays_cause_few_handshakes_and_none_with_the_attacker() {
+    let mut network = connected_pair();
+    network.set_fate(|_| vec![]);
+    network.run_until(ms(10_000));
+    for number in 0..200 {
+        let answer = network.arrive(1, address("203.0.113.1:1"), &old_initiation(number));
+        assert_eq!(answer, None);
+        network.run_until(network.now + Duration::from_millis(100));
+    }
+    let sent: Vec<_> = network.sent.iter().filter(|sent| sent.at >= ms(10_000)).collect();
+    assert!(sent.iter().all(|sent| sent.to == terminal_address() && sent.bytes[0] == 1));
+    let early = sent.iter().filter(|sent| sent.at < ms(15_000)).count();
+    let late = sent.iter().filter(|sent| sent.at >= ms(20_000)).count();
+    assert_eq!((sent.len(), early, late), (10, 5, 5));
+    assert_eq!(network.ends[1].tunnel.outdated_handshakes(PEER), 200);
+}
+
+/// Given traffic with the terminal, when an attacker sends its old initiations, then no handshake begins.
+#[test]
+fn replays_beside_traffic_start_no_handshake() {
+    let mut network = connected_pair();
+    traffic(&mut network, 1);
+    let start = network.now;
+    for number in 0..50 {
+        network.arrive(1, address("203.0.113.1:1"), &old_initiation(number));
+        traffic(&mut network, 1);
+    }
+    assert!(network.log(start).iter().all(|&(kind, ..)| kind >= 4));
+    assert_eq!(network.ends[1].tunnel.outdated_handshakes(PEER), 50);
+}
+
+/// Given a terminal that starts in 1970, whose hub knows its former timestamps and cannot reach it, when its clock is set
+/// 10 s later, then its next initiation, within 1.25 s, is accepted: a session after 0.6 s more.
+#[test]
+fn an_initiation_has_the_clock_of_its_time() {
+    let mut network = connected_pair();
+    network.set_fate(|sent| {
+        let is_initiation_of_hub = sent.from == hub_address() && sent.bytes[0] == 1;
+        if is_initiation_of_hub { vec![] } else { vec![ONE_WAY] }
+    });
+    network.ends[0].clock_behind = Duration::from_nanos(UNIX_NANOS);
+    network.restart(0, terminal());
+    network.run_until(network.now + Duration::from_secs(10));
+    assert!(!network.ends[0].tunnel.has_session(PEER, Instant::from_millis(10_000)));
+    assert!(network.ends[1].tunnel.outdated_handshakes(PEER) >= 8);
+    network.ends[0].clock_behind = Duration::ZERO;
+    network.run_until(network.now + Duration::from_millis(1_850));
+    assert!(network.ends[0].tunnel.has_session(PEER, Instant::from_millis(11_850)));
+}
+
+/// Given a running terminal whose clock is set back by a year, then its renewals are accepted.
+#[test]
+fn a_clock_may_go_back_while_the_terminal_runs() {
+    let limits = Limits { renew_packets: 60, ..Limits::DEFAULT };
+    let mut network = pair_with(limits);
+    network.run_until(ms(2_000));
+    traffic(&mut network, 5);
+    network.ends[0].clock_behind = YEAR;
+    let before = network.ends[0].tunnel.statistics().sessions_as_initiator;
+    traffic(&mut network, 10);
+    let after = network.ends[0].tunnel.statistics().sessions_as_initiator;
+    assert!(after >= before + 2, "{before} {after}");
+    assert_eq!(network.ends[1].tunnel.outdated_handshakes(PEER), 0);
 }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use bentpipe_core::packet::Ecn;
 use bentpipe_core::time::Instant;
-use bentpipe_sys::clock::Clock;
+use bentpipe_sys::clock::{Clock, unix_nanos};
 use bentpipe_sys::datagrams::{ReceiveBatch, enable_gro, enable_traffic_class};
 use bentpipe_sys::offload::{self, Offload, Segmenter};
 
@@ -85,7 +85,7 @@ impl Worker {
         let now = self.clock.now();
         let is_due = path.next_wake().is_some_and(|at| at <= now);
         if is_due {
-            path.wake(now);
+            path.wake(now, unix_nanos());
         } else if from_hosts || from_peers {
             path.flush(now);
         }

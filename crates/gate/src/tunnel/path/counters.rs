@@ -158,6 +158,8 @@ pub struct PeerReport {
     pub has_session: bool,
     /// The time since its handshake, in nanoseconds; `None` without one.
     pub session_age_ns: Option<u64>,
+    /// Its handshake initiations that were refused for an old timestamp.
+    pub outdated_handshakes: u64,
     /// Packets that wait for one.
     pub waiting_packets: u64,
     /// Repair for each source symbol now, in millionths.

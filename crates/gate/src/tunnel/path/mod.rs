@@ -89,7 +89,7 @@ impl Path {
     /// If the plan contradicts itself.
     pub fn new(plan: PathPlan, mut random: Box<dyn Random>) -> Result<Self, PlanError> {
         let routes = plan.check()?;
-        let PathPlan { private_key, peers, settings, mtu, limits, unix_nanos_at_start } = plan;
+        let PathPlan { private_key, peers, settings, mtu, limits } = plan;
         let config = settings.endpoint();
         let mut endpoint = Endpoint::new(&config);
         let mut order = settings.order();
@@ -111,8 +111,7 @@ impl Path {
         });
         let states = states.collect();
         let peers = peers.iter().map(|peer| peer.settings).collect();
-        let tunnel =
-            Tunnel::new(Settings { private_key, peers, limits, unix_nanos_at_start }, random)?;
+        let tunnel = Tunnel::new(Settings { private_key, peers, limits }, random)?;
         Ok(Self {
             tunnel,
             endpoint,
@@ -199,14 +198,15 @@ impl Path {
         wakes.into_iter().flatten().min()
     }
 
-    /// Does everything that is due at `now`, and what [`Self::flush`] does. An early call has no effect.
-    pub fn wake(&mut self, now: Instant) {
-        self.wake_tunnel(now);
+    /// Does everything that is due at `now`, and what [`Self::flush`] does. An early call has no effect. `unix_nanos` is the
+    /// wall clock: see [`Tunnel::wake`].
+    pub fn wake(&mut self, now: Instant, unix_nanos: u64) {
+        self.wake_tunnel(now, unix_nanos);
         self.endpoint.wake(now);
         self.inbound.wake(now);
         self.flush(now);
         // What was sealed may have made a renewal due.
-        self.wake_tunnel(now);
+        self.wake_tunnel(now, unix_nanos);
     }
 
     /// What is to be sent.
@@ -267,6 +267,7 @@ impl Path {
                     .tunnel
                     .session_age(PeerId(number), now)
                     .map(Duration::as_nanos),
+                outdated_handshakes: self.tunnel.outdated_handshakes(PeerId(number)),
                 waiting_packets: peer.sender.waiting_packets(),
                 redundancy_ppm: counts.redundancy_ppm,
                 loss_ppb: counts.loss_ppb,
@@ -297,9 +298,9 @@ impl Path {
         self.tunnel.is_consistent() && self.pool.used() as u64 == waiting + held
     }
 
-    fn wake_tunnel(&mut self, now: Instant) {
+    fn wake_tunnel(&mut self, now: Instant, unix_nanos: u64) {
         let mut control = std::mem::take(&mut self.control);
-        self.tunnel.wake(now, &mut control);
+        self.tunnel.wake(now, unix_nanos, &mut control);
         control.drain(..).for_each(|datagram| self.send_control(now, &datagram));
         self.control = control;
     }

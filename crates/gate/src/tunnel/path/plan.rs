@@ -33,8 +33,6 @@ pub struct PathPlan {
     pub mtu: u16,
     /// [`Limits::DEFAULT`]; tests have shorter ones.
     pub limits: Limits,
-    /// As [`crate::tunnel::Settings::unix_nanos_at_start`].
-    pub unix_nanos_at_start: u64,
 }
 
 impl PathPlan {
