@@ -11,7 +11,8 @@ use crate::ITERATIONS;
 const FLAGS: usize = 13;
 const RST_ACK: u8 = 0x14;
 
-/// A SYN has a right checksum, its refusal leads back, and both are read again as they are.
+/// A SYN has a right checksum, its refusal leads back, and both are read again as they are. Those that open nothing lead in
+/// both directions.
 #[test]
 fn any_syn() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -32,6 +33,8 @@ fn any_syn() {
             (syn.ends().client.ip(), syn.ends().client.port())
         );
         assert_eq!(refusal[headers.transport_offset + FLAGS], RST_ACK);
+        let tuples = syn.reopening().map(|packet| Headers::of(&packet).expect("a packet").tuple);
+        assert_eq!(tuples, [tuple.reversed(), tuple]);
     });
 }
 

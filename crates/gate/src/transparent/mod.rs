@@ -8,9 +8,11 @@
 //!
 //! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
-mod bypassed;
+mod asymmetric;
+mod deferred;
 mod hold_lease;
 mod pending_accepts;
+mod recent;
 mod rules;
 mod sockets;
 mod syn;

@@ -8,6 +8,8 @@
 //! forbid or reject there stays so, and the relay has exactly the SYNs that are held. Connections whose destination
 //! other rules translate pass without the relay.
 //!
+//! What a client sends in answer to a server that the relay has not heard is logged, too: its answer came past this gateway.
+//!
 //! Both legs of a connection have the same addresses and ports, so connection tracking would take them for one. The
 //! legs to clients are therefore in a zone of their own, from the first SYN that is repeated on, and those to servers
 //! are what other rules, such as NAT, see.
@@ -40,6 +42,10 @@ const REPEATED: Duration = Duration::from_secs(20);
 const HELD: [&str; 2] = ["held4", "held6"];
 /// The most in each. Beyond them connections pass without the relay.
 const HELD_MAX: usize = 1 << 20;
+/// More than the headers of a segment.
+const SEGMENT_BYTES: usize = 128;
+/// Those of packets that are not to be forwarded; see `Syn::reopening`.
+const NO_HOPS: [&str; 2] = ["ip ttl 0", "ip6 hoplimit 0"];
 
 /// What belongs to a connection: its segments, and ICMP errors about them, which quote one.
 const PROTOCOLS: &str = "{ tcp, icmp, ipv6-icmp }";
@@ -94,6 +100,11 @@ impl Rules {
         self.client_leg_mark() + 1
     }
 
+    /// The last mark of SYNs to the relay.
+    fn last_mark(&self) -> u32 {
+        self.client_leg_mark() - 1
+    }
+
     /// The table of nftables, as the program `nft` reads it. It replaces a table of the same name.
     ///
     /// A SYN that the relay sends on is first. It reopens a connection of which a socket is left in TIME-WAIT, and
@@ -113,8 +124,17 @@ impl Rules {
              {zones}\
              \tchain prerouting {{\n\
              \t\ttype filter hook prerouting priority mangle; policy accept;\n",
-            zones = self.zones() + &self.logs(),
+            zones = self.zones() + &self.logs() + &self.reopening(),
         );
+        if self.listener().is_some() {
+            for no_hops in NO_HOPS {
+                let last = self.last_mark();
+                let _ = writeln!(
+                    text,
+                    "\t\tiifname \"lo\" meta mark {mark}-{last} {no_hops} meta l4proto tcp goto reopening"
+                );
+            }
+        }
         for side in Side::ALL {
             for (process, [v4, v6]) in self.sides[side as usize].listeners.iter().enumerate() {
                 let mark = self.mark_of(process, side);
@@ -136,14 +156,16 @@ impl Rules {
              \tchain forward {{\n\
              \t\ttype filter hook forward priority 1000; policy accept;\n\
              {new}\
+             {asymmetric}\
              \t}}\n}}\n",
             again = self.hold("socket transparent 1"),
             new = self.hold("ct status & dnat == 0"),
+            asymmetric = self.asymmetric(),
         );
         text
     }
 
-    /// The chains to which held SYNs go.
+    /// The chains to which packets go that the relay receives: SYNs, which are held, and what shows an asymmetric path.
     fn logs(&self) -> String {
         let mut text = String::new();
         for side in Side::ALL {
@@ -153,6 +175,9 @@ impl Rules {
                     text,
                     "\tchain hold_{side:?}_{process} {{\n\
                      \t\tlog group {group} snaplen {SYN_BYTES_MAX} queue-threshold 1 drop\n\
+                     \t}}\n\
+                     \tchain asymmetric_{side:?}_{process} {{\n\
+                     \t\tlog group {group} snaplen {SEGMENT_BYTES} queue-threshold 1\n\
                      \t}}\n"
                 );
             }
@@ -160,26 +185,68 @@ impl Rules {
         text
     }
 
+    /// The chain to a process of the relay, one of those of this name. All packets of a connection go to the same.
+    fn goto(&self, name: &str, side: Side) -> String {
+        let processes = self.processes;
+        let chains: Vec<_> =
+            (0..processes).map(|each| format!("{each} : goto {name}_{side:?}_{each}")).collect();
+        match &chains[..] {
+            [_] => format!("goto {name}_{side:?}_0"),
+            several => format!("symhash mod {processes} vmap {{ {} }}", several.join(", ")),
+        }
+    }
+
     /// The rules that hold SYNs on this condition.
     fn hold(&self, condition: &str) -> String {
-        let (processes, mut text) = (self.processes, String::new());
+        let mut text = String::new();
         for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
             let Some(interfaces) = set_of(&rules.interfaces) else { continue };
-            let target: Vec<_> =
-                (0..processes).map(|each| format!("{each} : goto hold_{side:?}_{each}")).collect();
-            // All SYNs of a connection go to one process.
-            let target = match &target[..] {
-                [_] => format!("goto hold_{side:?}_0"),
-                several => format!("symhash mod {processes} vmap {{ {} }}", several.join(", ")),
-            };
+            let goto = self.goto("hold", side);
             for ((plain, ends), set) in IS_PLAIN.into_iter().zip(ENDS).zip(HELD) {
                 let _ = writeln!(
                     text,
-                    "\t\tiifname {interfaces} {plain} {IS_SYN} meta length 0-{SYN_BYTES_MAX} {condition} meta l4proto @alive update @{set} {{ {ends} }} {target}"
+                    "\t\tiifname {interfaces} {plain} {IS_SYN} meta length 0-{SYN_BYTES_MAX} {condition} meta l4proto @alive update @{set} {{ {ends} }} {goto}"
                 );
             }
         }
         text
+    }
+
+    /// The rules for what clients send in answer to servers on connections whose SYNs were held, once for each, if connection
+    /// tracking has seen no answer of the server. Only what the relay does not have is forwarded.
+    fn asymmetric(&self) -> String {
+        let mut text = String::new();
+        for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
+            let Some(interfaces) = set_of(&rules.interfaces) else { continue };
+            let goto = self.goto("asymmetric", side);
+            for ((plain, ends), set) in IS_PLAIN.into_iter().zip(ENDS).zip(HELD) {
+                let _ = writeln!(
+                    text,
+                    "\t\tiifname {interfaces} {plain} tcp flags & syn == 0 ct state {{ new, invalid }} {ends} @{set} delete @{set} {{ {ends} }} {goto}"
+                );
+            }
+        }
+        text
+    }
+
+    /// The ports of one of the listeners, if there are any.
+    fn listener(&self) -> Option<[u16; 2]> {
+        self.sides.iter().flat_map(|side| &side.listeners).next().copied()
+    }
+
+    /// The chain for SYNs that open nothing. A leg to a client that is open takes one as any host does. A socket in
+    /// TIME-WAIT is removed when one is assigned to a listener in its place; then the SYN is dropped.
+    fn reopening(&self) -> String {
+        let Some([v4, v6]) = self.listener() else { return String::new() };
+        format!(
+            "\tchain reopening {{\n\
+             \t\tsocket mark {leg} accept\n\
+             \t\tmeta l4proto tcp tproxy ip to 127.0.0.1:{v4}\n\
+             \t\tmeta l4proto tcp tproxy ip6 to [::1]:{v6}\n\
+             \t\tdrop\n\
+             \t}}\n",
+            leg = self.client_leg_mark()
+        )
     }
 
     /// The group of nfnetlink_log by which a process of the relay receives the SYNs of clients on a side.
@@ -196,7 +263,7 @@ impl Rules {
     fn zones(&self) -> String {
         let Self { mark, .. } = self;
         let (leg, refusal, zone) = (self.client_leg_mark(), self.refusal_mark(), self.zone());
-        let last = leg - 1;
+        let last = self.last_mark();
         let mut text = String::new();
         for (ends, set) in ENDS.into_iter().zip(HELD) {
             let _ = write!(
@@ -218,13 +285,17 @@ impl Rules {
              \tchain output {{\n\
              \t\ttype filter hook output priority raw; policy accept;\n\
              \t\tmeta mark {refusal} notrack\n\
+             \t\tmeta mark {mark}-{last} {v4} notrack accept\n\
+             \t\tmeta mark {mark}-{last} {v6} notrack accept\n\
              \t\tmeta mark {mark}-{leg} ct zone set {zone}\n\
              \t}}\n\
              \tchain postrouting {{\n\
              \t\ttype nat hook postrouting priority srcnat - 1; policy accept;\n\
              \t\toifname \"lo\" meta mark {mark}-{last} snat ip to ip saddr\n\
              \t\toifname \"lo\" meta mark {mark}-{last} snat ip6 to ip6 saddr\n\
-             \t}}\n"
+             \t}}\n",
+            v4 = NO_HOPS[0],
+            v6 = NO_HOPS[1],
         );
         let both: Vec<_> = self.sides.iter().flat_map(|side| side.interfaces.clone()).collect();
         if let Some(interfaces) = set_of(&both) {
@@ -361,7 +432,9 @@ mod tests {
         let zones =
             ["mark 8-12 ct zone set 101", "mark 13 notrack", "log group 101 ", "log group 104 "];
         let shares = ["iifname { \"lan0\", \"lan1\" } ip protocol tcp", "1 : goto hold_Lan_1 }"];
-        for part in [&parts[..], &zones, &shares].concat() {
+        let reopening = ["mark 8-11 ip ttl 0 notrack accept", "socket mark 12 accept"];
+        let asymmetric = ["ip6 daddr . tcp dport } symhash mod 2 vmap { 0 : goto asymmetric_Lan_0"];
+        for part in [&parts[..], &zones, &shares, &reopening, &asymmetric].concat() {
             assert!(text.contains(part), "{part} in {text}");
         }
         for (mark, port) in [(8, 4_000), (9, 4_001), (10, 4_002), (11, 4_003)] {

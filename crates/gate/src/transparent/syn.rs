@@ -1,6 +1,7 @@
 //! The SYN of a client, held until the server has answered.
 
 use core::net::{IpAddr, SocketAddr};
+use core::ops::Range;
 
 use bentpipe_core::packet::segment::Segment;
 use bentpipe_core::packet::seq::SeqNumber;
@@ -14,6 +15,13 @@ const TIME_TO_LIVE: u8 = 64;
 /// The offsets of the flags and of the checksum in a TCP header.
 const FLAGS: usize = 13;
 const CHECKSUM: usize = 16;
+/// The two ports, with which it begins.
+const PORTS_BYTES: usize = 4;
+/// Both addresses, and the time to live, in the headers of IPv4 and IPv6.
+const V4_ADDRESSES: Range<usize> = 12..20;
+const V4_TIME_TO_LIVE: usize = 8;
+const V6_ADDRESSES: Range<usize> = 8..40;
+const V6_HOP_LIMIT: usize = 7;
 const FIN: u8 = 1;
 const SYN: u8 = 1 << 1;
 
@@ -61,9 +69,38 @@ impl Syn {
     /// The client and the server.
     #[must_use]
     pub fn ends(&self) -> Ends {
-        let FiveTuple { source, destination, source_port, destination_port, .. } = self.tuple;
-        let client = SocketAddr::new(source, source_port);
-        Ends { client, server: SocketAddr::new(destination, destination_port) }
+        Ends::of_tuple(&self.tuple)
+    }
+
+    /// The sequence number behind it, by which it differs from another SYN with its ends.
+    pub(super) fn number(&self) -> u32 {
+        self.next.0
+    }
+
+    /// This SYN and the same one from the server to the client, both with a time to live of 0, which no packet has that is
+    /// forwarded: so the rules know them. They remove the sockets of an earlier connection that are in TIME-WAIT, as a SYN
+    /// does that reopens it (RFC 9293, section 3.6.1), and open nothing.
+    #[must_use]
+    pub fn reopening(&self) -> [Vec<u8>; 2] {
+        let mut from_client = self.packet.clone();
+        let addresses = match self.tuple.source {
+            IpAddr::V4(_) => {
+                // The kernel sets the checksum of the header (raw(7)).
+                from_client[V4_TIME_TO_LIVE] = 0;
+                &V4_ADDRESSES
+            }
+            IpAddr::V6(_) => {
+                from_client[V6_HOP_LIMIT] = 0;
+                &V6_ADDRESSES
+            }
+        };
+        let mut from_server = from_client.clone();
+        from_server[addresses.clone()].rotate_left(addresses.len() / 2);
+        if let Some(headers) = Headers::of(&self.packet) {
+            let ports = headers.transport_offset..headers.transport_offset + PORTS_BYTES;
+            from_server[ports].rotate_left(PORTS_BYTES / 2);
+        }
+        [from_client, from_server]
     }
 
     /// The IPv4 type of service or IPv6 traffic class.
@@ -162,6 +199,24 @@ pub struct Ends {
     pub client: SocketAddr,
     /// The one that listens.
     pub server: SocketAddr,
+}
+
+impl Ends {
+    /// Those of a segment that a client has sent and that is no SYN. `None` for any other packet.
+    pub(super) fn of_other(packet: &[u8]) -> Option<Self> {
+        let headers = Headers::of(packet)?;
+        if headers.tuple.protocol != TCP || headers.is_later_fragment {
+            return None;
+        }
+        let header = tcp::Header::parse(packet.get(headers.transport_offset..)?)?;
+        (header.flags & SYN == 0).then(|| Self::of_tuple(&headers.tuple))
+    }
+
+    /// Those of a packet of the client.
+    fn of_tuple(tuple: &FiveTuple) -> Self {
+        let client = SocketAddr::new(tuple.source, tuple.source_port);
+        Self { client, server: SocketAddr::new(tuple.destination, tuple.destination_port) }
+    }
 }
 
 /// The sum over a TCP segment; zero if its checksum is right.

@@ -1,6 +1,6 @@
 //! The SYN holder: holds SYNs, opens the legs to servers, and lets the SYNs go on to the relay.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -18,9 +18,11 @@ use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
 
 use super::SYN_BYTES_MAX;
-use super::bypassed::Bypassed;
+use super::asymmetric::AsymmetricPaths;
+use super::deferred::{Deferred, DeferredSyns};
 use super::hold_lease::HoldLease;
 use super::pending_accepts::{PendingAccepts, Waiting, version};
+use super::recent::Recent;
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn, Unreachable};
 use crate::heartbeat::{Heartbeat, WAKE_TIMEOUT, reason_of_end};
@@ -31,6 +33,12 @@ const EVENTS: usize = 256;
 /// SYNs that are read before servers' answers have their turn.
 const SYNS: usize = 64;
 const CHECK: Duration = Duration::from_secs(1);
+/// While SYNs wait for the end of earlier connections.
+const DEFERRED_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Linux repeats a SYN for 127 s (tcp(7), `tcp_syn_retries`).
+const BYPASSED: Duration = Duration::from_secs(127);
+/// More than a repeated SYN takes from its client to here.
+const SENT_ON: Duration = Duration::from_secs(10);
 const STOP: u64 = u64::MAX;
 const STALE: u64 = u64::MAX - 1;
 /// The tokens of taps are above those of connections.
@@ -115,8 +123,11 @@ impl SynHolder {
             config,
             clock: Clock::start(),
             held: Slab::new(),
-            ends: BTreeSet::new(),
-            bypassed: Bypassed::default(),
+            ends: BTreeMap::new(),
+            deferred: DeferredSyns::default(),
+            sent_on: Recent::new(SENT_ON),
+            bypassed: Recent::new(BYPASSED),
+            paths: AsymmetricPaths::new(),
             pending: Arc::clone(&pending),
             counters: Arc::clone(&counters),
             heartbeat: heartbeat.clone(),
@@ -178,9 +189,14 @@ struct Worker {
     config: SynHolderConfig,
     clock: Clock,
     held: Slab<Held>,
-    /// The ends of all that are held, to know a repeated SYN.
-    ends: BTreeSet<Ends>,
-    bypassed: Bypassed,
+    /// The numbers of all that are held, to know a repeated SYN.
+    ends: BTreeMap<Ends, usize>,
+    deferred: DeferredSyns,
+    /// SYNs that went on to the relay, by their ends and numbers. Another one of those came too late.
+    sent_on: Recent<(Ends, u32)>,
+    /// Connections that passed without the relay, so that their repeated SYNs pass, too.
+    bypassed: Recent<Ends>,
+    paths: AsymmetricPaths,
     pending: Arc<PendingAccepts>,
     counters: Arc<SynHolderCounters>,
     heartbeat: Heartbeat,
@@ -193,7 +209,8 @@ impl Worker {
         let mut buffer = [MaybeUninit::<Event>::uninit(); EVENTS];
         let mut checked = self.clock.now();
         loop {
-            let events = match epoll::wait(&self.epoll, &mut buffer, Some(&WAKE_TIMEOUT)) {
+            let timeout = if self.deferred.is_empty() { WAKE_TIMEOUT } else { DEFERRED_TIMEOUT };
+            let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -219,6 +236,9 @@ impl Worker {
             for tap in tapped {
                 self.read(tap, now);
             }
+            for Deferred { syn, side, since } in self.deferred.take_due(now) {
+                self.open(syn, side, since, now);
+            }
             if now.saturating_since(checked) >= CHECK {
                 checked = now;
                 self.end_expired(now);
@@ -241,6 +261,9 @@ impl Worker {
             // Connection tracking has verified the checksum, or a sender on this machine leaves it to the device.
             if let Some(syn) = Syn::parse(packet, false) {
                 self.on_syn(syn, side, now);
+            } else if let Some(ends) = Ends::of_other(packet) {
+                // A client answers a server, which was not seen to answer, on a connection that the relay does not have.
+                self.on_asymmetric(&ends, now);
             }
         }
     }
@@ -255,44 +278,106 @@ impl Worker {
 
     fn on_syn(&mut self, syn: Syn, side: Side, now: Instant) {
         let ends = syn.ends();
-        if self.ends.contains(&ends) {
+        if let Some(&number) = self.ends.get(&ends) {
             // A repeated one of a server that has not answered.
+            let since = self.held[number].since;
+            if self.paths.passes(&ends, side.other(), since, now) {
+                self.on_asymmetric(&ends, now);
+            }
         } else if self.pending.contains(&ends) {
             self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
         } else if self.bypassed.contains(&ends) {
-            self.send(&self.taps.outside, ends.server, syn.packet());
-        } else {
-            self.open(syn, side, now);
+            self.send_on(&syn, side);
+        } else if self.paths.contains(&ends) {
+            self.pass(&syn, side, now);
+        } else if !self.sent_on.contains(&(ends, syn.number())) {
+            // One that waits is tried at once when its client repeats it.
+            self.deferred.remove(&ends);
+            self.open(syn, side, now, now);
         }
     }
 
+    /// The server of this connection answers past the gateway, or so it seems. All SYNs between both hosts pass.
+    fn on_asymmetric(&mut self, ends: &Ends, now: Instant) {
+        if !self.ends.contains_key(ends) && !self.bypassed.contains(ends) {
+            return;
+        }
+        self.paths.insert(ends, now);
+        let client = ends.client.ip();
+        let first = Ends { client: SocketAddr::new(client, 0), ..*ends };
+        let of_client = self.ends.range(first..).take_while(|(held, _)| held.client.ip() == client);
+        let of_both = of_client.filter(|(held, _)| held.server.ip() == ends.server.ip());
+        let numbers: Vec<_> = of_both.map(|(_, &number)| number).collect();
+        numbers.into_iter().for_each(|number| self.release(number, now));
+    }
+
+    /// Lets a SYN pass that was held. The leg to its server sends no reset, since it was not answered.
+    fn release(&mut self, number: usize, now: Instant) {
+        let Some(Held { syn, side, server, .. }) = self.held.try_remove(number) else { return };
+        self.ends.remove(&syn.ends());
+        let _ = epoll::delete(&self.epoll, &server);
+        drop(server);
+        self.pass(&syn, side, now);
+    }
+
     /// Opens the leg to the server; if that is impossible here, the SYN passes without the relay.
-    fn open(&mut self, syn: Syn, side: Side, now: Instant) {
+    fn open(&mut self, syn: Syn, side: Side, since: Instant, now: Instant) {
         let ends = syn.ends();
-        let is_full = self.held.len() >= self.config.held;
+        let is_full = self.held.len() + self.deferred.len() >= self.config.held;
         let Some(permit) = (!is_full).then(|| self.connection_limit.take()).flatten() else {
-            return self.pass(&syn, now);
+            return self.pass(&syn, side, now);
         };
         if self.config.early_accept {
             count(&self.counters.split);
             let traffic_class = syn.traffic_class();
             self.pending.insert(ends, Waiting { server: None, permit, since: now, traffic_class });
-            return self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
+            self.reopen(&syn, side);
+            return self.start(&syn, side, now);
         }
-        match self.pending.open(ends, side, syn.traffic_class()) {
-            Ok(server) => self.hold(Held { syn, side, server, permit, since: now }),
-            // The relay has this connection: its socket answers.
-            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
+        let open = || self.pending.open(ends, side, syn.traffic_class());
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
+        let opened = open().or_else(|error| {
+            if !is_taken(&error) {
+                return Err(error);
             }
-            Err(_) => self.pass(&syn, now),
+            // By an earlier connection, of which the leg to the client answers if it is open.
+            self.reopen(&syn, side);
+            open()
+        });
+        match opened {
+            Ok(server) => self.hold(Held { syn, side, server, permit, since: now }),
+            Err(error) if is_taken(&error) => {
+                self.deferred.insert(Deferred { syn, side, since }, now);
+            }
+            Err(_) => self.pass(&syn, side, now),
         }
     }
 
-    fn pass(&mut self, syn: &Syn, now: Instant) {
+    /// Sends a SYN to the relay, which answers it.
+    fn start(&mut self, syn: &Syn, side: Side, now: Instant) {
+        self.sent_on.insert((syn.ends(), syn.number()), now);
+        self.send(&self.taps.to_relay[side as usize], syn.ends().server, syn.packet());
+    }
+
+    fn pass(&mut self, syn: &Syn, side: Side, now: Instant) {
         count(&self.counters.unsplit);
         self.bypassed.insert(syn.ends(), now);
+        self.send_on(syn, side);
+    }
+
+    /// Sends a SYN to its server.
+    fn send_on(&self, syn: &Syn, side: Side) {
+        // Sockets of an earlier connection would take what follows.
+        self.reopen(syn, side);
         self.send(&self.taps.outside, syn.ends().server, syn.packet());
+    }
+
+    /// Removes sockets of an earlier connection that are in TIME-WAIT. If its leg to the client is open, that answers, and
+    /// the client resets it.
+    fn reopen(&self, syn: &Syn, side: Side) {
+        let (Ends { client, server }, [from_client, from_server]) = (syn.ends(), syn.reopening());
+        self.send(&self.taps.to_relay[side as usize], server, &from_client);
+        self.send(&self.taps.to_relay[side as usize], client, &from_server);
     }
 
     fn hold(&mut self, held: Held) {
@@ -301,7 +386,7 @@ impl Worker {
         // Without it the client repeats its SYN.
         if epoll::add(&self.epoll, &held.server, token, EventFlags::OUT).is_ok() {
             count(&self.counters.split);
-            self.ends.insert(held.syn.ends());
+            self.ends.insert(held.syn.ends(), entry.key());
             entry.insert(held);
         }
     }
@@ -316,11 +401,13 @@ impl Worker {
         let _ = epoll::delete(&self.epoll, &server);
         match sockopt::socket_error(&server) {
             Ok(Ok(())) => {
+                self.paths.on_answer(&ends, side.other(), now);
                 let (server, traffic_class) = (Some(server), syn.traffic_class());
                 self.pending.insert(ends, Waiting { server, permit, since: now, traffic_class });
-                self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
+                self.start(&syn, side, now);
             }
             Ok(Err(Errno::CONNREFUSED)) => {
+                self.paths.on_answer(&ends, side.other(), now);
                 count(&self.counters.refused);
                 self.send(&self.taps.refusals, ends.client, &syn.refusal());
             }
@@ -360,7 +447,9 @@ impl Worker {
             waits
         });
         self.counters.expired.fetch_add(expired, Ordering::Relaxed);
+        self.sent_on.forget_old(now);
         self.bypassed.forget_old(now);
+        self.paths.forget_old(now);
     }
 }
 

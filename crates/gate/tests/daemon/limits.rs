@@ -1,13 +1,9 @@
-//! Connections beyond a limit, of peers that are gone, and with addresses and ports that were used before.
+//! Connections beyond a limit, and of peers that are gone.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
-use bentpipe_sys::clock::Clock;
-use rustix::net::sockopt::set_socket_reuseaddr;
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-
-use crate::router::{Host, SERVERS, TIMEOUT, worker};
+use crate::router::{SERVERS, worker};
 use crate::setup::{Setup, is_possible, pep};
 
 /// Given two connections at most, expect the third to pass unsplit, with data both ways, and one after it to be
@@ -72,70 +68,6 @@ fn read(mut stream: &TcpStream) -> std::io::Result<usize> {
             other => return other,
         }
     }
-}
-
-/// A client with a port of its own choice.
-fn connect_from(setup: &Setup, from: SocketAddr, to: SocketAddr) -> TcpStream {
-    let open = || {
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-        set_socket_reuseaddr(&socket, true).expect("a socket");
-        bind(&socket, &from).expect("the port is free");
-        connect(&socket, &to).expect("the server listens");
-        TcpStream::from(socket)
-    };
-    let stream = setup.router.on(Host::Client, open);
-    stream.set_read_timeout(Some(TIMEOUT)).expect("not zero");
-    stream
-}
-
-/// Given a connection that the server ended first, so that the gateway's leg to the client is left in TIME-WAIT, and
-/// then one with the same addresses and ports, expect it to be relayed at once. The same if the client ends first
-/// and its own TIME-WAIT is over, where the leg to the server is left.
-#[test]
-fn addresses_and_ports_are_used_again() {
-    if !is_possible() {
-        return;
-    }
-    let setup = Setup::new("again");
-    let listener = setup.listen(SERVERS[0]);
-    let to = listener.local_addr().expect("it is bound");
-    // SYNs that arrive before the worker knows that the rules hold them are lost, and repeated after 1 s.
-    assert!(setup.relays(&listener));
-    let mut split = 1;
-    setup.state(|state| (state.split_connections, state.open_connections) == (split, 0));
-    for (port, server_is_first) in [(5_001, true), (5_002, false)] {
-        let from: SocketAddr = ([10, 1, 0, 2], port).into();
-        for round in 1..=3 {
-            let clock = Clock::start();
-            let mut client = connect_from(&setup, from, to);
-            let (mut server, address) = listener.accept().expect("the client connects");
-            assert_eq!(address, from);
-            client.write_all(b"to").expect("it can be written");
-            server.read_exact(&mut [0; 2]).expect("the data arrive");
-            let taken = clock.now();
-            assert!(
-                taken < bentpipe_core::time::Instant::from_millis(900),
-                "{port}, {round}: {taken}"
-            );
-            let (first, mut second) =
-                if server_is_first { (server, client) } else { (client, server) };
-            first.shutdown(std::net::Shutdown::Write).expect("it is open");
-            assert_eq!(second.read(&mut [0; 1]).expect("no reset"), 0);
-            second.shutdown(std::net::Shutdown::Write).expect("it is open");
-            let mut first = first;
-            assert_eq!(first.read(&mut [0; 1]).expect("no reset"), 0);
-            drop((first, second));
-            split += 1;
-            setup.state(|state| (state.split_connections, state.open_connections) == (split, 0));
-            // What is left of the client's own sockets is not part of the test.
-            setup.router.on(Host::Client, || {
-                let kill = ["ss", "-K", "state", "time-wait"];
-                std::process::Command::new(kill[0]).args(&kill[1..]).output().expect("ss runs");
-            });
-        }
-    }
-    let state = setup.state(|state| state.split_connections == 7);
-    assert_eq!((state.unsplit_connections, state.reset_connections), (0, 0));
 }
 
 /// Given a keep-alive time of 100 s and an idle limit of a second, expect a timer of that kind on both legs, and a

@@ -1,6 +1,7 @@
 //! The daemon on a router between two networks, with real clients and servers. It takes root, and the
 //! programs `nft` and `ip`.
 
+mod asymmetric;
 mod ending;
 mod fail_closed;
 mod kills;
@@ -9,6 +10,7 @@ mod metrics;
 mod relaying;
 #[path = "../requirements/mod.rs"]
 mod requirements;
+mod reuse;
 #[path = "../router/mod.rs"]
 mod router;
 mod setup;

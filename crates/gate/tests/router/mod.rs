@@ -67,18 +67,37 @@ impl Router {
         }
         let forwarding = "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1";
         router.gateway(forwarding);
-        router.wait_for_neighbors();
+        router.wait_for_neighbors([1, 2, 1]);
         router
     }
 
-    /// Waits until every device has its link-local address. Before, its carrier may not have been noticed yet, which takes
-    /// up to 1 s, and the first neighbour solicitation of IPv6 would be lost, and repeated after 1 s (RFC 4861, section 10).
-    fn wait_for_neighbors(&self) {
+    /// Lets packets from the server to the client return by a link of their own, past the gateway.
+    #[allow(dead_code, reason = "the benchmarks use this module, too")]
+    pub(crate) fn return_past_gateway(&self) {
+        let [client, _, server] = &self.names;
+        ip(&format!("link add back0 netns {server} type veth peer name back0 netns {client}"));
+        for (name, number) in [(client, 1), (server, 2)] {
+            ip(&format!("-n {name} addr add 10.3.0.{number}/24 dev back0"));
+            ip(&format!("-n {name} addr add fd03::{number}/64 dev back0 nodad"));
+            ip(&format!("-n {name} link set back0 up"));
+        }
+        // The client's own route to the server does not lead there.
+        let filters = ["all", "back0"].map(|each| format!("net.ipv4.conf.{each}.rp_filter=0"));
+        self.command(Host::Client, &format!("sysctl -qw {}", filters.join(" ")));
+        self.wait_for_neighbors([2, 2, 2]);
+        ip(&format!("-n {server} route add 10.1.0.0/24 via 10.3.0.1"));
+        ip(&format!("-n {server} route add fd01::/64 via fd03::1"));
+    }
+
+    /// Waits until every device has its link-local address, so many for each host. Before, its carrier may not have been
+    /// noticed yet, which takes up to 1 s, and the first neighbour solicitation of IPv6 would be lost, and repeated after 1 s
+    /// (RFC 4861, section 10).
+    fn wait_for_neighbors(&self, devices: [usize; 3]) {
         let ready = |name: &str| {
             let shown = ip(&format!("-n {name} -6 -o addr show scope link -tentative")).stdout;
             shown.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).count()
         };
-        until(|| self.names.each_ref().map(|name| ready(name)) == [1, 2, 1]);
+        until(|| self.names.each_ref().map(|name| ready(name)) == devices);
     }
 
     /// Runs a closure in the namespace of a host.
@@ -91,8 +110,28 @@ impl Router {
 
     /// What a program on the gateway prints.
     pub(crate) fn gateway(&self, command: &str) -> String {
-        let output = ip(&format!("netns exec {} {command}", self.names[Host::Gateway as usize]));
+        self.command(Host::Gateway, command)
+    }
+
+    /// What a program on a host prints.
+    pub(crate) fn command(&self, host: Host, command: &str) -> String {
+        let output = ip(&format!("netns exec {} {command}", self.names[host as usize]));
         String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Drops what TCP on a host would send and this condition of nftables holds for.
+    #[allow(dead_code, reason = "the benchmarks use this module, too")]
+    pub(crate) fn mute(&self, host: Host, condition: &str) {
+        let chain = "{ type filter hook output priority 0 ; }";
+        self.command(host, "nft add table inet mute");
+        self.command(host, &format!("nft add chain inet mute output {chain}"));
+        self.command(host, &format!("nft add rule inet mute output {condition} drop"));
+    }
+
+    /// Ends [`Router::mute`].
+    #[allow(dead_code, reason = "the benchmarks use this module, too")]
+    pub(crate) fn unmute(&self, host: Host) {
+        self.command(host, "nft delete table inet mute");
     }
 
     /// The plan of a daemon here.

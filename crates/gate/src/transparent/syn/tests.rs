@@ -76,6 +76,41 @@ fn a_syn_is_refused_as_by_its_server() {
     }
 }
 
+/// Given a SYN, expect one without hops and the same one in the other direction, both with right checksums.
+#[test]
+fn a_syn_that_opens_nothing_has_no_hops() {
+    for ([client, server], hops) in ENDS.into_iter().zip([8, 7]) {
+        let packet = syn(client, server, Flags::SYN);
+        let held = Syn::parse(&packet, true).expect("a SYN");
+        let [from_client, from_server] =
+            held.reopening().map(|packet| Syn::parse(&packet, true).expect("a SYN"));
+        let Ends { client, server } = held.ends();
+        assert_eq!(from_client.ends(), held.ends());
+        assert_eq!(from_server.ends(), Ends { client: server, server: client });
+        for mut found in [from_client.packet, from_server.packet] {
+            assert_eq!((found[hops], found.len()), (0, packet.len()));
+            found[hops] = packet[hops];
+            // What follows the ports is the same.
+            assert_eq!(found[44..], packet[44..]);
+        }
+    }
+}
+
+/// Given a reset and a SYN of a client, expect the ends of the first one alone, also if it is cut behind its header.
+#[test]
+fn the_ends_of_what_is_no_syn_are_found() {
+    for [client, server] in ENDS {
+        let reset = syn(client, server, Flags::RST);
+        let ends = Ends::of_other(&reset[..reset.len() - 3]).expect("the ends");
+        assert_eq!(
+            (ends.client.to_string(), ends.server.to_string()),
+            (client.into(), server.into())
+        );
+        assert_eq!(Ends::of_other(&syn(client, server, Flags::SYN)), None);
+        assert_eq!(Ends::of_other(&reset[..30]), None);
+    }
+}
+
 /// Given a wrong checksum, expect no SYN if the sender has set it, and the right one if it was left to a
 /// device.
 #[test]
