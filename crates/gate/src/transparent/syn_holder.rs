@@ -12,7 +12,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::packet_log::PacketLog;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
