@@ -146,7 +146,8 @@ mod tests {
         let peer = TunnelPeerReport { session_age_ns: Some(0), ..TunnelPeerReport::default() };
         let tunnel = TunnelReport { peers: vec![peer], ..TunnelReport::default() };
         let bounds = Bounds { connections: 9, memory: Memory { processes: 1, kernel: 2 } };
-        text(&State { pep: Some(Report::default()), tunnel: Some(tunnel) }, Some(&bounds))
+        let (pep, pep_workers) = (Some(Report::default()), Some(PepWorkers::default()));
+        text(&State { pep, tunnel: Some(tunnel), pep_workers }, Some(&bounds))
     }
 
     /// Given the rules and the dashboard that are documented, expect each metric that they name.
