@@ -157,7 +157,7 @@ fn a_hub_that_sends_nothing_finds_a_terminal_whose_clock_went_back() {
     assert_eq!(network.ends[0].tunnel.outdated_handshakes(PEER), 0);
 }
 
-/// An authentic handshake initiation of the terminal, a year old and seen by nobody.
+/// An authentic handshake initiation of the terminal, a year old, which the hub has not seen.
 fn old_initiation(number: u64) -> Vec<u8> {
     let random = Box::new(Seeded(Rng::stream(number, "a year ago")));
     let mut former = Tunnel::new(terminal(), random).expect("distinct keys");
