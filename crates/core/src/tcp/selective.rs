@@ -7,7 +7,7 @@
 
 mod undoing;
 
-pub(super) use undoing::{Expiry, Undone};
+pub(super) use undoing::Expiry;
 
 use super::config::{Config, StackVariant};
 use super::congestion::{Control, LossState};
@@ -15,7 +15,7 @@ use super::prr::Prr;
 use super::rack::Rack;
 use super::rtt::RttEstimator;
 use super::scoreboard::{Delivered, Scoreboard, Sent};
-use super::undo::Undo;
+use super::undo::{Undo, Undone};
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 use std::cell::Cell;
@@ -520,7 +520,7 @@ impl Selective {
             // A reduction for an ECN echo is never spurious, so it and what follows is not undone.
             if self.linux && !self.rate_sampling {
                 let in_flight = self.board.retransmissions_in_flight();
-                self.undo.init(una, control.prior(), in_flight, false);
+                self.undo.init(Undone::Recovery, una, control.prior(), in_flight, false);
             }
             self.reduce(nxt, una, control);
         }

@@ -6,9 +6,20 @@ use super::congestion::Prior;
 use crate::packet::seq::Position;
 use crate::time::Instant;
 
+/// What was undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undone {
+    /// A retransmission timeout.
+    Timeout,
+    /// A fast recovery.
+    Recovery,
+}
+
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Undo {
+    /// What reduced the window last.
+    cause: Option<Undone>,
     /// SND.UNA when the window was reduced, if that may be undone.
     undo_marker: Option<Position>,
     /// The window before the reduction.
@@ -26,15 +37,28 @@ pub(super) struct Undo {
 const TICK_NANOS: u64 = 1_000_000;
 
 impl Undo {
-    /// The window is reduced (`tcp_init_undo`). `continues`: another reduction for the same loss
+    /// The window is reduced for this cause (`tcp_init_undo`). `continues`: another reduction for the same loss
     /// preceded it, so `retrans_stamp` stays.
-    pub(super) fn init(&mut self, una: Position, prior: Prior, in_flight: u64, continues: bool) {
+    pub(super) fn init(
+        &mut self,
+        cause: Undone,
+        una: Position,
+        prior: Prior,
+        in_flight: u64,
+        continues: bool,
+    ) {
+        self.cause = Some(cause);
         self.undo_marker = Some(una);
         self.prior = Some(prior);
         self.undo_retrans = (in_flight > 0).then_some(in_flight);
         if in_flight == 0 && !continues {
             self.retrans_stamp = None;
         }
+    }
+
+    /// What reduced the window last; after a recovery a D-SACK may still undo it.
+    pub(super) fn cause(&self) -> Option<Undone> {
+        self.cause
     }
 
     /// Ends the undo period (`undo_marker` = 0) and returns the prior window, if any.

@@ -54,18 +54,19 @@ pub struct EndpointSettings {
     pub titrator: TitratorConfig,
 }
 
-/// See the module's description. `R` is what symbols consist of.
+/// See the module's description. `R` is what symbols consist of. The `number` of a peer is that which
+/// [`Endpoint::add_peer`] returned; any other one panics.
 #[derive(Clone, Debug)]
 pub struct Endpoint<R> {
     classifier: Classifier,
     titrator: Titrator<HeldRepair>,
     queue: ShadowQueue,
     peers: Vec<Peer<R>>,
-    /// When each peer has something to do.
+    /// The next wake of each peer that has one, which is its `noted_wake`.
     wakes: BTreeSet<(Instant, usize)>,
-    /// The last instant of a call.
+    /// The last instant of a call, from which [`Self::next_wake`] calculates.
     now: Instant,
-    /// Held repair whose symbols had left the sender's memory.
+    /// Released repair that was not sent, because its symbols had left the sender's memory.
     outdated_repairs: u64,
 }
 
@@ -84,8 +85,8 @@ impl<R: SymbolRows> Endpoint<R> {
         }
     }
 
-    /// Adds a peer, the numbers of which are counted from 0. The numbers of its first stream and of its receiver
-    /// differ from those before a restart of this end.
+    /// Adds a peer and returns its number, from 0 on. After a restart of this end, `stream` and `receiver`
+    /// must be others than before: by them the peer notices that this end has forgotten what was sent.
     pub fn add_peer(
         &mut self,
         config: &EndpointConfig,
@@ -112,7 +113,8 @@ impl<R: SymbolRows> Endpoint<R> {
         self.queue.set_rate(now, rate);
     }
 
-    /// Whether a packet is coded; then its sequence number within its flow.
+    /// The sequence number of a packet within its flow if it is coded. `class` is a traffic class or a DSCP
+    /// value, as in [`ClassifierConfig::classes`].
     pub fn classify(
         &mut self,
         now: Instant,
@@ -125,10 +127,10 @@ impl<R: SymbolRows> Endpoint<R> {
         (treatment == Treatment::Coded).then(|| self.classifier.sequence(flow))
     }
 
-    /// Takes a symbol that the caller sends now, and returns what it sends it with.
+    /// Takes a symbol that the caller sends now, and returns its header.
     ///
     /// # Panics
-    /// If the symbol is too large.
+    /// If the symbol is larger than [`PeerConfig::symbol_bytes`].
     pub fn on_source_sent(
         &mut self,
         now: Instant,
@@ -142,6 +144,7 @@ impl<R: SymbolRows> Endpoint<R> {
             self.offer(now, number, due.and_then(|due| due.window));
         }
         self.note_wake(number);
+        // Modulo 2^32: the receiver uses differences of delays only.
         let sent_us = (now.as_nanos() / 1_000) as u32;
         SourceHeader { stream: self.peers[number].stream(), id, sent_us }
     }
@@ -152,7 +155,8 @@ impl<R: SymbolRows> Endpoint<R> {
         self.queue.push(now, ip_bytes);
     }
 
-    /// The next repair symbol that is to be sent now, and to which peer.
+    /// The next repair symbol that is to be sent now, and to which peer. [`Self::on_sent`] comes before the
+    /// next call, because this symbol may fill the queue up to the threshold.
     pub fn next_repair(&mut self, now: Instant) -> Option<(usize, RepairHeader, &R::Symbol)> {
         self.now = now;
         let (number, window, key) = loop {
@@ -168,8 +172,9 @@ impl<R: SymbolRows> Endpoint<R> {
         Some((number, header, symbol))
     }
 
-    /// Takes a source symbol that arrived. If it is of another stream than those before it, the decoder begins anew, but not
-    /// more often than once a second after a burst of four: then it is stale, and so is one of the former stream for 10 s.
+    /// Takes a source symbol that arrived. If its stream is new, the decoder begins anew. It is stale if its
+    /// stream is the former one, for 10 s, or if streams change more often than once a second after a
+    /// burst of four.
     pub fn on_source(
         &mut self,
         now: Instant,
@@ -183,7 +188,7 @@ impl<R: SymbolRows> Endpoint<R> {
         arrival
     }
 
-    /// Takes a repair symbol that arrived.
+    /// Takes a repair symbol that arrived; a new stream is as with [`Self::on_source`].
     pub fn on_repair(
         &mut self,
         now: Instant,
@@ -225,7 +230,8 @@ impl<R: SymbolRows> Endpoint<R> {
     /// Takes a message of a peer's decoder.
     ///
     /// # Errors
-    /// If it is old or contradicts what was sent; it changes nothing then.
+    /// If it is old or contradicts what was sent. It changes nothing then, except that feedback of another
+    /// receiver begins a new stream: the peer has restarted.
     pub fn on_feedback(
         &mut self,
         now: Instant,
@@ -236,7 +242,15 @@ impl<R: SymbolRows> Endpoint<R> {
         self.now = now;
         let held = self.titrator.count(|held| held.peer == number);
         let peer = &mut self.peers[number];
-        let due = peer.on_feedback(now, header, feedback, held)?;
+        let stream = peer.stream();
+        let due = peer.on_feedback(now, header, feedback, held);
+        let peer = &self.peers[number];
+        // Repair of a former stream: its windows mean nothing in the new one.
+        if peer.stream() != stream {
+            self.titrator.cancel(now, |held| held.peer == number);
+            self.note_wake(number);
+        }
+        let due = due?;
         let peer = &self.peers[number];
         self.titrator.cancel(now, |held| held.peer == number && !peer.is_needed(held.window));
         for _ in 0..due.count {
@@ -258,7 +272,7 @@ impl<R: SymbolRows> Endpoint<R> {
         None
     }
 
-    /// Does what is due now, apart from repair and feedback to be sent.
+    /// Does what is due now, except what [`Self::next_repair`] and [`Self::next_feedback`] return.
     pub fn wake(&mut self, now: Instant) {
         self.now = now;
         self.titrator.expire(now);
@@ -271,7 +285,7 @@ impl<R: SymbolRows> Endpoint<R> {
         }
     }
 
-    /// When something is due.
+    /// When [`Self::wake`] is due. It does not pass while repair or feedback that is due has not been taken.
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
         let peers = self.wakes.first().map(|&(at, _)| at);
@@ -321,6 +335,7 @@ impl<R: SymbolRows> Endpoint<R> {
         self.titrator.offer(now, bytes, HeldRepair { peer: number, window });
     }
 
+    /// Notes the next wake of a peer in `wakes`, after each call that may change it.
     fn note_wake(&mut self, number: usize) {
         let peer = &mut self.peers[number];
         let at = peer.next_wake();

@@ -52,9 +52,9 @@ pub fn table_schema() -> Vec<TableSchema> {
 /// The values of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
-    /// Small enumerations.
+    /// Indices into short lists of names: kinds of events, causes of drops.
     U8(Vec<u8>),
-    /// Indices.
+    /// Indices: of flows, hosts, gateways, directions, places.
     U32(Vec<u32>),
     /// Times, sizes, counts.
     U64(Vec<u64>),
@@ -65,7 +65,7 @@ pub enum Values {
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// The column's name.
+    /// The column's name; that of a cause of drops or of a percentile is made at run time.
     pub name: Cow<'static, str>,
     /// The values; 0 for a missing value.
     pub values: Values,
@@ -82,7 +82,7 @@ pub struct Table {
     pub columns: Vec<Column>,
 }
 
-/// One value of a row.
+/// One value of a row. Real ones are means, which are missing without a sample.
 #[derive(Clone, Copy, Debug)]
 enum Cell {
     Integer(u64),
@@ -125,8 +125,8 @@ impl Table {
         assert!(cells.next().is_none(), "the row has more cells than table {}", self.name);
     }
 
-    /// Memory of a row: while a column grows, its old allocation and the new one, of twice the
-    /// size; later the table, its copy for Python and the copy in the data frame.
+    /// Memory of a row, in three copies: while a column grows, its old allocation and the new one of
+    /// twice the size; later the table, its copy for Python and the copy in the data frame.
     pub(crate) fn row_bytes(&self) -> u64 {
         const COPIES: u64 = 3;
         let width = |column: &Column| {
@@ -181,6 +181,13 @@ impl Column {
             Cell::MaybeInteger(value) => (value.unwrap_or(0), 0.0, value.is_some()),
             Cell::MaybeReal(value) => (0, value.unwrap_or(0.0), value.is_some()),
         };
+        let is_real = matches!(cell, Cell::MaybeReal(_));
+        assert_eq!(
+            is_real,
+            matches!(self.values, Values::F64(_)),
+            "a real for column {}",
+            self.name
+        );
         match &mut self.values {
             Values::U8(values) => values.push(u8::try_from(integer).expect("fits its column")),
             Values::U32(values) => values.push(u32::try_from(integer).expect("fits its column")),
@@ -193,7 +200,7 @@ impl Column {
         }
     }
 
-    /// The integer of a row; `None` if it is missing or the column holds floats.
+    /// The integer of a row; `None` if it is missing, the column holds floats, or there is no such row.
     #[must_use]
     pub fn integer(&self, row: usize) -> Option<u64> {
         if self.present.as_ref().is_some_and(|present| present.get(row) == Some(&0)) {
@@ -221,7 +228,7 @@ mod tests {
                 let at = format!("{}.{name}", table.name);
                 assert!(meaning.ends_with('.') && !meaning.contains('\n'), "{at}: {meaning}");
                 assert_eq!(name.split('_').any(|part| part == "ns"), *unit == "ns", "{at}: {unit}");
-                let is_in_bytes = name.split('_').any(|part| part == "bytes") || name == "bytes";
+                let is_in_bytes = name.split('_').any(|part| part == "bytes");
                 assert_eq!(is_in_bytes, unit.ends_with(" bytes"), "{at}: {unit}");
             }
         }

@@ -5,22 +5,14 @@
 use super::{AckInfo, Phase, Selective};
 use crate::packet::seq::Position;
 use crate::tcp::congestion::{Control, Prior};
-
-/// What was undone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tcp) enum Undone {
-    /// A retransmission timeout.
-    Timeout,
-    /// A fast recovery.
-    Recovery,
-}
+use crate::tcp::undo::Undone;
 
 /// An expiration of the retransmission timer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tcp) struct Expiry {
-    /// SND.UNA.
+    /// SND.UNA when the timer expired.
     pub(in crate::tcp) una: Position,
-    /// The window before it, if the window is reduced now.
+    /// The window before the reduction; `None` if a reduction of the same window of data preceded it.
     pub(in crate::tcp) prior: Option<Prior>,
     /// Whether F-RTO checks the timeout: no recovery was in progress, or nothing was acknowledged
     /// since the previous timeout (RFC 5682, 3.1 and 3.2).
@@ -33,10 +25,10 @@ pub(super) enum Frto {
     /// The timeout was genuine, or there is none.
     #[default]
     Off,
-    /// Awaits the first ACK after the retransmission of the first segment.
-    FirstAck,
-    /// Awaits the second ACK: new data is sent and retransmissions are deferred (step 2.b).
-    SecondAck,
+    /// Retransmissions go out: no ACK has advanced SND.UNA yet, or new data was sent and no ACK has decided.
+    Undecided,
+    /// New data is sent and retransmissions are deferred (step 2.b) until the next ACK.
+    SendingNew,
 }
 
 /// What an ACK newly acknowledged.
@@ -49,17 +41,17 @@ pub(super) struct NewlyAcked {
 }
 
 impl Selective {
-    /// Prepares undo and F-RTO at an expiration of the retransmission timer.
+    /// Prepares undo and F-RTO at an expiration of the retransmission timer. `continues`: in a recovery.
     pub(super) fn on_expiry(&mut self, expiry: &Expiry, continues: bool) {
         if let Some(prior) = expiry.prior {
             let in_flight = self.board.retransmissions_in_flight();
-            self.undo.init(expiry.una, prior, in_flight, continues);
+            self.undo.init(Undone::Timeout, expiry.una, prior, in_flight, continues);
         }
-        self.frto = if expiry.may_be_spurious { Frto::FirstAck } else { Frto::Off };
+        self.frto = if expiry.may_be_spurious { Frto::Undecided } else { Frto::Off };
     }
 
-    /// Undoes the reduction that an ACK shows to be spurious, if any. Also returns whether losses
-    /// are to be detected.
+    /// Undoes the reduction that an ACK shows to be spurious, if any. Also returns whether losses are to be
+    /// detected: not while retransmissions are outstanding that a delayed original may have made needless.
     pub(super) fn try_undo(
         &mut self,
         info: &AckInfo<'_>,
@@ -71,9 +63,10 @@ impl Selective {
             Phase::Open => {
                 if self.undo.all_retransmits_dsacked() {
                     self.undo_reduction(control);
-                    return (Some(Undone::Recovery), true);
+                    return (self.undo.cause(), true);
                 }
             }
+            // A reduction for an ECN echo is never undone: see `enter_cwr`.
             Phase::Cwr(_) => {}
             Phase::Recovery(point) if info.una >= point => {
                 if self.undo.may_undo(info.echo) {
@@ -96,7 +89,7 @@ impl Selective {
         (None, true)
     }
 
-    /// `tcp_try_undo_partial` and `tcp_try_undo_dsack`.
+    /// During fast recovery, before its recovery point: `tcp_try_undo_partial` and `tcp_try_undo_dsack`.
     fn try_undo_recovery(
         &mut self,
         info: &AckInfo<'_>,
@@ -109,6 +102,7 @@ impl Selective {
                 rack.note_reordering();
             }
             if self.board.retransmissions_in_flight() > 0 {
+                // As Linux: sends new data, but marks no more segments lost.
                 return (None, false);
             }
             self.board.unmark_lost();
@@ -128,7 +122,7 @@ impl Selective {
 
     /// F-RTO (`tcp_process_loss`): whether the timeout was spurious. RFC 5682, 3.1: it was if a
     /// never retransmitted segment that was outstanding at the timeout is acknowledged (3.b). It
-    /// was not if data sent since then is acknowledged first (3.a).
+    /// was not if data sent since then is acknowledged first (3.a). `point` is SND.MAX at the timeout.
     fn was_spurious(
         &mut self,
         info: &AckInfo<'_>,
@@ -143,11 +137,12 @@ impl Selective {
             return true;
         }
         self.frto = if info.nxt > point {
+            // A D-SACK is no duplicate ACK (Linux: `FLAG_DSACKING_ACK`).
             let genuine = newly_acked.sacked || (info.plain_duplicate && info.dsack.is_none());
-            if genuine { Frto::Off } else { Frto::FirstAck }
+            if genuine { Frto::Off } else { Frto::Undecided }
         } else if advanced && info.una < point {
             // Step 2.b; without new data, conventional recovery.
-            if info.may_send_new { Frto::SecondAck } else { Frto::Off }
+            if info.may_send_new { Frto::SendingNew } else { Frto::Off }
         } else {
             self.frto
         };
@@ -156,7 +151,7 @@ impl Selective {
 
     /// Whether new data is sent before retransmissions.
     pub(super) fn defers_retransmits(&self) -> bool {
-        self.frto == Frto::SecondAck
+        self.frto == Frto::SendingNew
     }
 
     /// No new data can be sent: if none was sent since the timeout, ends deferring retransmissions.
@@ -176,12 +171,14 @@ impl Selective {
     #[cold]
     #[inline(never)]
     pub(super) fn on_dsack(&mut self, info: &AckInfo<'_>, range: (Position, Position)) -> bool {
+        // What is below SND.UNA has left the scoreboard and counts as retransmitted (`tcp_check_dsack`).
         let is_old = range.1 <= info.una_before;
         let counts = is_old || self.board.was_retransmitted(range.0);
         let plausible = self.undo.on_dsack(range, self.segment, counts);
         let of_probe = self.tlp.is_some_and(|probe| probe.end == range.1);
         let reordering_seen = self.rack.as_ref().is_some_and(super::Rack::reordering_seen);
-        // Linux ignores D-SACKs of probes, and all of them until it observes reordering.
+        // Linux ignores D-SACKs of probes, which RACK did not cause, and all of them until it observes
+        // reordering (`tcp_dsack_seen`).
         plausible && (!self.linux || (reordering_seen && !of_probe))
     }
 }

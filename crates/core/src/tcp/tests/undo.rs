@@ -227,6 +227,20 @@ fn a_d_sack_on_data_undoes_a_fast_recovery() {
     spurious(&host, 0, 1);
 }
 
+/// The same after a timeout: given an ACK of the only segment, which ends the recovery, and then a D-SACK of its
+/// retransmission, expect a spurious timeout and no spurious fast recovery.
+#[test]
+fn a_late_d_sack_undoes_a_timeout() {
+    let mut host = Host::connected(linux());
+    host.writes(100, 1_000, &segments(1, 1));
+    let (at, sent) = time_out(&mut host);
+    assert!(sent.starts_with("1:1001 "), "{sent}");
+    host.receives(at + 10, "1:1 ack 1001");
+    spurious(&host, 0, 0);
+    host.receives(at + 20, "1:1 ack 1001 sack 1-1001");
+    spurious(&host, 1, 0);
+}
+
 /// `tcp_try_undo_dsack`: the same with the D-SACK during fast recovery.
 #[test]
 fn a_d_sack_undoes_an_ongoing_fast_recovery() {

@@ -11,8 +11,8 @@ use crate::time::Duration;
 use crate::trace::NodeId;
 use crate::tunnel::message::FeedbackHeader;
 use crate::tunnel::{
-    ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SignalSettings,
-    TitrationSettings,
+    ClassifierSettings, DeliverySettings, FeedbackRejected, QueueSettings, RedundancySettings,
+    SignalSettings, TitrationSettings,
 };
 use proptest::prelude::*;
 
@@ -426,4 +426,40 @@ fn an_encoder_begins_anew_once_a_second_after_a_burst() {
     }
     // From 100 to 400 ms, and at 1.1 and 2.1 s.
     assert_eq!(sender.peer(0).restarts, 6);
+}
+
+/// Given eight symbols whose repair is held for 30 ms, and a peer that restarts after 10 ms, expect only the repair of the
+/// symbol that is sent afterwards.
+#[test]
+fn held_repair_of_a_former_stream_is_cancelled() {
+    let settings = TunnelSettings {
+        redundancy: RedundancySettings::Fixed { redundancy_ppm: 1_000_000, window_symbols: 4 },
+        titration: TitrationSettings::Delayed { delay_ns: 30_000_000 },
+        ..settings()
+    };
+    let mut sender = end(settings.clone(), Origin::Sender).endpoint;
+    let mut receiver = end(settings, Origin::Receiver).endpoint;
+    let at_ms = |ms| Instant::START + Duration::from_millis(ms);
+    let header = sender.on_source_sent(at_ms(0), 0, &100);
+    receiver.on_source(at_ms(0), 0, header, &100);
+    let (_, header, feedback) = receiver.next_feedback(at_ms(0)).expect("feedback");
+    for _ in 1..8 {
+        sender.on_source_sent(at_ms(0), 0, &100);
+    }
+    sender.on_feedback(at_ms(0), 0, header, feedback.clone()).expect("the first receiver");
+    let held = sender.titrator().held.packets;
+    assert!(held >= 7, "{held}");
+
+    let header = FeedbackHeader { receiver: ReceiverId(7), ..header };
+    assert_eq!(sender.on_feedback(at_ms(10), 0, header, feedback), Err(FeedbackRejected::Stale));
+    assert_eq!(sender.peer(0).restarts, 1);
+    let first = sender.on_source_sent(at_ms(10), 0, &100);
+    let now = at_ms(40);
+    sender.wake(now);
+    let repair: Vec<_> =
+        std::iter::from_fn(|| sender.next_repair(now).map(|(_, header, _)| header.stream))
+            .collect();
+    assert_eq!(repair, [first.stream]);
+    assert_eq!(sender.outdated_repairs(), 0);
+    assert!(sender.next_wake().is_none_or(|at| at > now));
 }
