@@ -1,14 +1,37 @@
 //! Signals as something to wait for (signalfd(2)).
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The signals that end a program: SIGINT, SIGTERM and SIGHUP. They are blocked for the calling thread
-/// and for threads and programs that it starts.
-#[derive(Debug)]
-pub struct EndSignals(OwnedFd);
+use rustix::io::Errno;
 
-impl EndSignals {
+/// A signal that a daemon handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGINT: Ctrl-C.
+    Interrupt,
+    /// SIGTERM: a service manager ends it.
+    Terminate,
+    /// SIGHUP: its terminal is gone, or someone expects it to read its configuration again.
+    Hangup,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
+        })
+    }
+}
+
+/// The signals of [`Signal`]. They are blocked for the calling thread and for threads and programs that it starts.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
     /// Blocks the signals, and returns a descriptor that is readable when one has arrived.
     ///
     /// # Errors
@@ -32,9 +55,30 @@ impl EndSignals {
             }
         }
     }
+
+    /// The next signal that has arrived, if any.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn next(&self) -> io::Result<Option<Signal>> {
+        // `struct signalfd_siginfo` begins with the number.
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.0, &mut info) {
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let number = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+        Ok(match number {
+            libc::SIGINT => Some(Signal::Interrupt),
+            libc::SIGTERM => Some(Signal::Terminate),
+            libc::SIGHUP => Some(Signal::Hangup),
+            _ => None,
+        })
+    }
 }
 
-impl AsFd for EndSignals {
+impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

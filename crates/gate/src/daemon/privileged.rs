@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use bentpipe_sys::signals::EndSignals;
+use bentpipe_sys::signals::Signals;
 
 use super::control::Control;
 use super::memory::Memory;
@@ -22,7 +22,7 @@ use super::{PepPlan, Plan};
 /// # Errors
 /// What could not be set up; nothing of it remains.
 pub fn up(plan: &Plan) -> io::Result<Ended> {
-    let signals = EndSignals::block()?;
+    let signals = Signals::block()?;
     let mut opened = Opened::default();
     if let Some(tunnel) = &plan.tunnel {
         opened.tunnel = Some(OpenTunnel::open(tunnel)?);
@@ -126,7 +126,7 @@ struct Opened {
 
 impl Opened {
     /// Starts the workers, and supervises them.
-    fn run(self, plan: &Plan, metrics: Option<OwnedFd>, signals: &EndSignals) -> io::Result<Ended> {
+    fn run(self, plan: &Plan, metrics: Option<OwnedFd>, signals: &Signals) -> io::Result<Ended> {
         let Self { pep, tunnel, control, unreachable } = self;
         pep.as_ref().map_or(Ok(()), |pep| pep.rules.add())?;
         let mut supervisor = Supervisor::start(plan, pep, tunnel, metrics)?;

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
-use bentpipe_sys::signals::EndSignals;
+use bentpipe_sys::signals::{Signal, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -18,6 +18,7 @@ use super::control::{Control, Reply, changed_settings};
 use super::pep_sockets::{OpenPep, WorkerSockets};
 use super::report::{PepWorkers, ToWorker, WorkerReport};
 use super::tunnel_device::OpenTunnel;
+use super::tunnel_report::TunnelPeerReport;
 use super::worker_process::WorkerProcess;
 use super::{Part, Plan, Report, Start, State};
 use crate::transparent::{LEASE, Rules};
@@ -133,17 +134,25 @@ impl<'plan> Supervisor<'plan> {
         WorkerProcess::start(&Start { plan, part: part.clone() }, descriptors, self.clock.now())
     }
 
-    /// Supervises the workers until a signal arrives or one that is not replaced is gone.
+    /// Supervises the workers until a signal ends the daemon or a worker that is not replaced is gone. SIGHUP ends no
+    /// connection: the daemon has its plan from its starter, which alone can read the configuration again.
     pub(super) fn run(
         &mut self,
-        signals: &EndSignals,
+        signals: &Signals,
         control: Option<&Control>,
     ) -> io::Result<Ended> {
         let mut polled = self.clock.now();
         loop {
             let ready = self.wait(signals, control)?;
-            if ready.has_signal {
-                return Ok(Ended::BySignal);
+            match if ready.has_signal { signals.next()? } else { None } {
+                None => {}
+                Some(Signal::Hangup) => {
+                    log("SIGHUP: nothing is changed; `bentpipe gateway reload` reloads a tunnel")
+                }
+                Some(signal) => {
+                    log(&format!("{signal}: ends{}", self.totals()));
+                    return Ok(Ended::BySignal);
+                }
             }
             if let Some(control) = control.filter(|_| ready.has_client) {
                 control.answer(|new| self.reload(new));
@@ -158,6 +167,7 @@ impl<'plan> Supervisor<'plan> {
                     Ok(None) => {}
                     Err(reason) => {
                         if !self.fail(number, &reason, now) {
+                            log(&format!("ends{}", self.totals()));
                             return Ok(Ended::WithoutWorker);
                         }
                     }
@@ -170,7 +180,7 @@ impl<'plan> Supervisor<'plan> {
     }
 
     /// Waits for a signal, a client or a worker, for a tick at most.
-    fn wait(&self, signals: &EndSignals, control: Option<&Control>) -> io::Result<Ready> {
+    fn wait(&self, signals: &Signals, control: Option<&Control>) -> io::Result<Ready> {
         let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
         polled.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
         let processes = self.workers.iter().filter_map(|worker| worker.process.as_ref());
@@ -306,6 +316,29 @@ impl<'plan> Supervisor<'plan> {
             failures: self.failures,
         });
         state
+    }
+
+    /// What was done since the start, for the last line of the log.
+    fn totals(&self) -> String {
+        let State { pep, tunnel, .. } = self.state(self.clock.now());
+        let pep = pep.map(|pep| {
+            format!(
+                "; the PEP split {} connections ({} are open, and reset), {} passed unsplit; {} B to servers, {} B to clients",
+                pep.split_connections,
+                pep.open_connections,
+                pep.unsplit_connections,
+                pep.to_server_bytes,
+                pep.to_client_bytes,
+            )
+        });
+        let tunnel = tunnel.map(|tunnel| {
+            let sum =
+                |count: fn(&TunnelPeerReport) -> u64| tunnel.peers.iter().map(count).sum::<u64>();
+            let (sent, received) =
+                (sum(|peer| peer.sent_packets), sum(|peer| peer.received_packets));
+            format!("; the tunnel sent {sent} packets and received {received}")
+        });
+        pep.into_iter().chain(tunnel).collect()
     }
 
     /// Passes the new settings of the tunnel to its worker.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use bentpipe_sys::signals::EndSignals;
+use bentpipe_sys::signals::Signals;
 
 use super::handover::receive;
 use super::{Part, Start, pep_worker, tunnel_worker};
@@ -14,7 +14,7 @@ use super::{Part, Start, pep_worker, tunnel_worker};
 /// What was handed over is not complete, or the kernel's error.
 pub fn work(control: OwnedFd, supply: OwnedFd) -> io::Result<()> {
     // The privileged part ends this one. Ctrl-C and service managers send signals to both.
-    let _blocked = EndSignals::block()?;
+    let _blocked = Signals::block()?;
     let (message, descriptors) = receive(&control)?;
     let Start { plan, part } = Start::parse(&message)?;
     let missing = || io::Error::other("the plan has no such function");

@@ -1,12 +1,14 @@
 //! How a daemon ends, and what a check leaves: nothing.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 use bentpipe_gate::daemon::Plan;
 use rustix::process::Signal;
 
 use crate::router::Host;
-use crate::setup::{Setup, is_possible, pep, run};
+use crate::setup::{PROGRAM, Setup, is_possible, pep, run};
 
 /// Given Ctrl-C, which the terminal sends to both parts, expect code 0, and neither rules nor files nor their folder.
 #[test]
@@ -28,6 +30,48 @@ fn ctrl_c_ends_a_daemon_and_its_files_are_removed() {
     setup.expect_nothing_left();
     let folder = std::path::Path::new(&setup.plan.files[0]).parent().expect("a folder");
     assert!(!folder.exists());
+}
+
+/// Given SIGHUP, to which other daemons read their configuration again, expect the connection to go on; then, given
+/// SIGTERM, the totals in the last line of the log.
+#[test]
+fn a_hangup_ends_no_connection_and_the_end_is_logged() {
+    if !is_possible() {
+        return;
+    }
+    let mut setup = Setup::new("hangup");
+    setup.signal(setup.daemon.id(), Signal::TERM);
+    assert!(setup.daemon.wait().expect("it ends").success());
+    let log_file = setup.folder.join("log");
+    setup.daemon = setup.router.on(Host::Gateway, || {
+        let log = fs::File::create(&log_file).expect("a file");
+        let mut command = Command::new(PROGRAM);
+        let daemon = command.stdin(Stdio::piped()).stderr(log).spawn();
+        let mut daemon = daemon.expect("the program starts");
+        let plan = serde_json::to_vec(&setup.plan).expect("a plan");
+        daemon.stdin.take().expect("a pipe").write_all(&plan).expect("it reads its plan");
+        daemon
+    });
+    setup.state(|_| true);
+    let listener = setup.listen(crate::router::SERVERS[0]);
+    let (mut client, mut server) = setup.pair(&listener);
+    for pid in setup.workers().into_iter().chain([setup.daemon.id()]) {
+        setup.signal(pid, Signal::HUP);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    client.write_all(b"still").expect("the connection is open");
+    server.read_exact(&mut [0; 5]).expect("the connection is open");
+    setup.state(|report| report.to_server_bytes == 5);
+    setup.signal(setup.daemon.id(), Signal::TERM);
+    assert!(setup.daemon.wait().expect("it ends").success());
+    let log = fs::read_to_string(&log_file).expect("a log");
+    let lines: Vec<_> =
+        log.lines().filter_map(|line| line.strip_prefix("bentpipe-gate: ")).collect();
+    let expected = [
+        "SIGHUP: nothing is changed; `bentpipe gateway reload` reloads a tunnel",
+        "SIGTERM: ends; the PEP split 1 connections (1 are open, and reset), 0 passed unsplit; 5 B to servers, 0 B to clients",
+    ];
+    assert!(lines.ends_with(&expected), "{log}");
 }
 
 /// Given a plan, expect `check` to print the bounds and to leave no rule; given an interface that is not there, expect
