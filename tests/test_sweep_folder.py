@@ -341,6 +341,13 @@ def test_a_cell_gets_no_more_than_the_most_seeds(tmp_path: Path) -> None:
     assert found.cells["runs"].to_list() == [7]
 
 
+def test_a_cell_without_a_value_gets_no_more_seeds(tmp_path: Path) -> None:
+    """Given TCP flows, which have no mean opinion score, expect the seeds of the start."""
+    ber = "link.forward.bit_error_rate=1e-5"
+    found = swept(tmp_path / "out", ber, seeds=3, until_ci=UntilCi(0.05, "mos", 7))
+    assert found.cells["runs"].to_list() == [3]
+
+
 # --- what is refused ----------------------------------------------------------------------------
 
 

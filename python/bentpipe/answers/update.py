@@ -31,14 +31,15 @@ from bentpipe.results.measures import entry_bps
 from bentpipe.results.result import Result
 from bentpipe.units import NS_PER_S, parse_size
 
+# Of the share of time that users keep the link busy: users are searched until it is this close.
 _TOLERANCE: Final = 0.02
 HOURS: Final = 24
-# The sites that download at the same time.
+# The sites that download at the same time: a choice, which is compared with one at a time.
 AT_ONCE: Final = 8
 _UPDATE: Final = "update"
 DAY, NIGHT = "day", "night"
-# Runs: the load by day or in the night, the class of the update, None without it, and whether the
-# queue has classes.
+# The load of the users (`DAY` or `NIGHT`), the class of the update (None: there is none), and
+# whether the queue has classes.
 Case = tuple[str, int | None, bool]
 # When the update is sent, its class, and whether the queue has classes.
 WAYS: Final[Mapping[str, tuple[Sequence[str], int, bool]]] = {
@@ -51,8 +52,9 @@ CASES: Final[Sequence[Case]] = [
     for when in (DAY, NIGHT)
     for priority, classes in ((None, False), (None, True), (0, False), (1, True))
 ]
+# Changes of pages that are shown, so that the intervals of all of them hold together.
 _COMPARED: Final = sum(len(times) for times, *_ in WAYS.values())
-# What counts of the pages by day and in the night, the worst last.
+# Outcomes of a change of pages, the worst last: a way has that of the worse part of the day.
 _WORSE: Final = ("gains", "equal", "not decided", "loses")
 
 
@@ -75,7 +77,7 @@ class Update(LinkQuestion):
     examples = ("--link geo --sites 200 --size 1GB", "--load 80% --night-hours 5")
     constants = ("rate_bps",)
     entries = (_UPDATE,)
-    # The searches of the numbers of users, too.
+    # Two searches of a number of users, of some two runs each, and the cases.
     searched = 4 + len(CASES)
     figure = "update_bps"
     duration: str = field(default="", init=False)
@@ -84,6 +86,7 @@ class Update(LinkQuestion):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.size_bytes = parse_size(self.size)
+        # The mean page is 3 medians: exp(sigma^2 / 2), with the sigma of `page_reader`.
         self.duration = run_length(self.link_rate_bps, 3 * MEDIAN_PAGE_BYTES)
 
     @property
@@ -92,6 +95,7 @@ class Update(LinkQuestion):
         return min(AT_ONCE, self.sites)
 
     def _traffic(self, users: int = 1, priority: int | None = 1) -> list[dict[str, Any]]:
+        """Return the users, and the update in a class; None leaves it out."""
         update = {
             "name": _UPDATE,
             "kind": "fetch",
@@ -117,6 +121,7 @@ class Update(LinkQuestion):
             when: self.adjusted_count(
                 "users",
                 lambda count: self.run_case(traffic=self._traffic(count, None)),
+                # At first as if pages took 1 s.
                 first=round(users_of(self.base.data).at(load, self.rate_bps, NS_PER_S)),
                 figure="busy",
                 wanted=load,
@@ -138,6 +143,7 @@ class Update(LinkQuestion):
     def _basis(
         self, measurements: Mapping[Case, Measurements]
     ) -> tuple[Measurements, Sequence[str]]:
+        """Return the case that assumptions change, and the settings that make it."""
         return measurements[DAY, 1, True], (self.classes, f"traffic.reader.count={self.users[DAY]}")
 
     def _way(self, name: str, measurements: Mapping[Case, Measurements]) -> dict[str, Any]:
@@ -184,6 +190,7 @@ class Update(LinkQuestion):
         day_bps, night_bps = (self.rate_bps * max(1 - busy[when].mean, 0) for when in (DAY, NIGHT))
         left = [(HOURS - self.night_hours, day_bps), (self.night_hours, night_bps)]
         loads = {DAY: self.load, NIGHT: self.night_load}
+        # Where one user alone is more load than asked for.
         beyond = [
             when
             for when in loads

@@ -36,6 +36,7 @@ from bentpipe.text import shown
 from bentpipe.units import LARGEST_SEED, check_seed
 
 DEFAULT_METRIC: Final = "goodput_bps"
+# Of a cell with `UntilCi`: its half width is 6 % of the standard deviation by then.
 MAX_SEEDS: Final = 1_000
 # A cell at most doubles its seeds at a time: the first few tell little about the variance.
 _GROWTH: Final = 2
@@ -51,14 +52,14 @@ class Cell:
 
     @property
     def plan(self) -> Plan:
-        """Return the plan; a thousand of them as Python objects would take much memory."""
+        """Return the plan. It is kept as JSON: many plans as Python objects take much memory."""
         return Plan(self.scenario, json.loads(self.plan_json))
 
     @property
     def identity_of_flows(self) -> str:
-        """Return a text that is equal for cells whose tables differ in their numbers only.
+        """Return a text that is equal for cells whose runs can be decoded and checked together.
 
-        They also have the same thresholds.
+        Their tables have the same names in the same places, and their thresholds are the same.
         """
         plan, thresholds = self.plan, list(self.scenario.thresholds)
         names = [direction["name"] for direction in plan.data["directions"]]
@@ -80,8 +81,9 @@ class Cell:
 class UntilCi:
     """The half width of the 95 % interval of a cell's mean at which no more seeds are added.
 
-    ``width`` is a share of the mean. The value of a run is the mean of ``metric``, a column of
-    `Result.flows`, over the flows that have one. No cell gets more than ``max_seeds`` seeds.
+    ``width`` is that half width as a share of the mean. The value of a run is the mean of
+    ``metric``, a column of `Result.flows`, over the flows that have one. No cell gets more than
+    ``max_seeds`` seeds.
 
     Raises:
         UsageError: the width is not above 0.
@@ -98,7 +100,8 @@ class UntilCi:
     def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int:
         """Return how many seeds to add to a cell, from the flows of its complete runs.
 
-        ``seeds`` is how many it has, failed runs included. The interval is by Student's t
+        ``seeds`` is how many it has, failed runs included. A cell in which no run has a value gets
+        no more: no flow has the metric, or none ends. The interval is by Student's t
         distribution. Its width shrinks with the square root of the runs, so that their number for
         the wanted width is known approximately.
         """
@@ -108,14 +111,17 @@ class UntilCi:
         of_run = pl.col(self.metric).cast(pl.Float64).mean()
         runs = with_unfinished(flows).group_by("run", maintain_order=True).agg(of_run)
         values = runs.filter(pl.col(self.metric).is_finite())[self.metric].to_list()
+        if not values:
+            return 0
         half_width = mean_half_width(values)
         if half_width is None:
-            return min(seeds, left)
+            return min(seeds * (_GROWTH - 1), left)
         mean = abs(sum(values) / len(values))
         if half_width <= self.width * mean:
             return 0
         wanted = seeds * _GROWTH
         if mean > 0:
+            # Of ``seeds``, not of the values: of the new runs as many are likely to fail.
             wanted = min(wanted, math.ceil(seeds * (half_width / (self.width * mean)) ** 2))
         return min(max(wanted - seeds, 1), left)
 
@@ -124,8 +130,9 @@ class UntilCi:
 class Definition:
     """What a sweep runs: everything but the executor.
 
-    ``seeds`` are those of each cell at first; ``until_ci`` is how more are added. ``sources``
-    are the files of sweep and scenario, with their hashes.
+    ``seeds`` are those of each cell at first; ``until_ci`` is how more are added. ``keep_runs``
+    keeps the result of each run, too. ``engine`` is ``simulate`` or ``emulate``. ``sources`` are
+    the files of sweep and scenario with their hashes: a sweep is not resumed if one has changed.
     """
 
     scenario: Scenario
@@ -149,8 +156,8 @@ class Definition:
     ) -> Self:
         """Return the definition of a sweep, with its cells in the order of the points.
 
-        ``seeds`` are their number, from the scenario's on, or the seeds themselves. ``progress``
-        counts cells, and ``more`` are other fields.
+        ``seeds`` are their number, from the scenario's on, or the seeds themselves; by default the
+        scenario's alone. ``progress`` counts cells, and ``more`` are other fields.
 
         Raises:
             ScenarioError: a value is wrong, or does not fit to the others; nothing was run.
@@ -161,7 +168,7 @@ class Definition:
 
     @property
     def plan_sha256(self) -> str:
-        """The SHA-256 of the plans of all cells, in hexadecimal."""
+        """The SHA-256 of the plans of all cells; a sweep is resumed only if it is the same."""
         digest = hashlib.sha256()
         for cell in self.cells:
             digest.update(cell.plan_json.encode())
@@ -224,10 +231,12 @@ def seeds_of(base: Scenario, seeds: int | Iterable[int] | None) -> list[int]:
 
 # --- sweep files ----------------------------------------------------------------------------------
 
-_VALUES: Final = "expected a list of values, or a text such as log(10 ms, 300 ms, 4)"
+_EXPECTED_VALUES: Final = "expected a list of values, or a text such as log(10 ms, 300 ms, 4)"
 
 
 def _checked(read: Callable[[Any], Any]) -> Any:
+    """Return a validator that raises the errors of ``read`` as those of pydantic."""
+
     def check(value: object) -> Any:
         try:
             return read(value)
@@ -243,7 +252,7 @@ def _values(value: object) -> list[Any]:
     if isinstance(value, list):
         return value
     if not isinstance(value, str):
-        raise UsageError(f"read {shown(value)}; {_VALUES}")
+        raise UsageError(f"read {shown(value)}; {_EXPECTED_VALUES}")
     return read_values(value)
 
 
@@ -262,7 +271,7 @@ class LatinHypercube(Record):
     """Points that cover ranges evenly, with fewer runs than a grid."""
 
     points: Annotated[int, Field(ge=1, le=MAX_VALUES)]
-    """The number of points; equal ones, of lists of values, are run once."""
+    """The number of points; equal ones, of lists or after rounding, are run once."""
     seed: Seed = 1
     """The seed of the points."""
     fields: dict[str, Sampled] = Field(min_length=1)
@@ -281,7 +290,7 @@ class Interval(Record):
 
 
 class SweepFile(Record):
-    """A scenario, and the values that are varied: all combinations of ``grid``, ``zip`` and so on.
+    """A scenario and values to vary: all combinations of ``grid``, ``zip``, ``latin_hypercube``.
 
     A field is named by its path, as ``--set`` takes it.
     """
@@ -289,7 +298,7 @@ class SweepFile(Record):
     scenario: str
     """The scenario file, relative to the folder of this file."""
     grid: dict[str, Values] = Field(default_factory=dict)
-    """The values of each field by itself."""
+    """The values of each field that is varied on its own."""
     zip: Annotated[tuple[Group, ...], Field(strict=False)] = ()
     """Groups of fields that are varied together, with equal numbers of values."""
     latin_hypercube: LatinHypercube | None = None

@@ -38,6 +38,7 @@ from bentpipe.units import parse_rate
 BIT_ERROR_RATES: Final = {"1e-7": 1e-7, "1e-8": 1e-8, "1e-9": 1e-9, "0": 0.0}
 SHORT_DELAYS_MS: Final = (0, 50, 100)
 LONG_DELAYS_MS: Final = (150, 200, 250, 300)
+# One figure for both windows, that of large windows, that of 64 KB windows.
 WINDOWS: Final = ("both", "yes", "no")
 
 # Without the window scale option TCP can advertise at most 65,535 bytes.
@@ -46,31 +47,33 @@ SMALL_WINDOW: Final = {
     "receive_buffer": "65535 B",
     "receive_buffer_counts": "window",
 }
-# They replace the scenario's profile and tcp. The details follow the RFCs, so that the figures are
-# those of the algorithms, not of one kernel.
+# These replace the scenario's profile and its whole tcp. With ``stack: rfc`` the details follow the
+# RFCs, so that the figures are those of the algorithms, not of one kernel.
 LINUX_HOSTS: Final[dict[str, Any]] = {"profile": "linux", "tcp": {"stack": "rfc"}}
-# The linux profile tunes its window from 64 KiB up, one byte more than the small window's cap.
+# `KERNEL_TCP` has a larger initial buffer; that of the linux profile is bounded by receive_buffer.
 LINUX_SMALL_WINDOW: Final = {**SMALL_WINDOW, "receive_buffer_initial": "65535 B"}
-# The settings of the study's hosts that the kernel has.
+# The settings of the study's hosts (profile bsd-1997) that the kernel has.
 KERNEL_TCP: Final[dict[str, Any]] = {
     **KERNEL_RENO,
     "receive_buffer": "256 KiB",
     "receive_buffer_initial": "256 KiB",
 }
+# Hosts of the time, of today, and of the time as far as the kernel can be set; `BSD_SMALL` only
+# names the comparison of `small_window_cells`.
 BSD, BSD_SMALL, LINUX, KERNEL = "bsd-1997", "both_with_64_kb_windows", "linux", "kernel"
+# As ``size`` in scenario.yaml.
 _TRANSFER_BYTES: Final = 10 << 20
-# Runs of the simulator for a stochastic cell in real time.
+# Simulated runs, at least, beside those in real time of a stochastic cell: a choice.
 _SIMULATED_RUNS: Final = 20
 UTILIZATION: Final = "utilization_percent"
 
 
 @dataclass(frozen=True)
 class Cell(RealCell):
-    """One cell; the windows are ``yes`` (large), ``no`` or ``both``.
+    """One cell; the windows are ``yes`` (large), ``no`` (64 KB) or ``both``.
 
-    Where the source has one figure for ``both``, the large windows count; 64 KB windows are
-    simulated too (`small_window_cells`). ``hosts`` are those of the time, of today, or of the time
-    with the settings that the kernel has.
+    A cell with one published figure for ``both`` is simulated with large windows;
+    `small_window_cells` are the same cells with 64 KB. ``hosts`` is `BSD`, `LINUX` or `KERNEL`.
     """
 
     bit_error_rate: str
@@ -91,7 +94,7 @@ class Cell(RealCell):
 
     @property
     def expected_s(self) -> float:
-        """Twice the time that the transfer takes at the link's rate."""
+        """Twice the time of the transfer at the link's rate: many cells use half of it or more."""
         rate = read_scenario("jpl")["link"]["forward"]["rate"]
         return 2 * 8 * _TRANSFER_BYTES / parse_rate(rate)
 
@@ -104,8 +107,9 @@ class Cell(RealCell):
     def provenance(self) -> Provenance:
         """The evidential value of the cell.
 
-        The framing is computed from the first cell. Another value of a calibrated setting (the
-        queue, the growth of the window) moves the calibrated cells by more than half a point.
+        The framing is computed from the cell without delay and bit errors. Another value of a
+        calibrated setting (the queue, the growth of the window) moves the calibrated cells by more
+        than half a point.
         """
         if (self.bit_error_rate, self.one_way_delay_ms) == ("0", 0):
             return Provenance.DERIVED
@@ -129,9 +133,10 @@ class Cell(RealCell):
         return Scenario.from_dict(data)
 
     def figures(self, outcome: Outcome) -> dict[str, float | None]:
-        """Return acknowledged information bits over R T, in percent.
+        """Return the channel utilization: acknowledged information bits over R T, in percent.
 
-        T runs from "established" to the last acknowledgement, as netperf times its transfers.
+        R is the link's rate. T runs from "established" to the last acknowledgement, as netperf
+        times its transfers.
         """
         elapsed_ns = (
             outcome.column("flows", "last_ack_ns")[0] - outcome.column("flows", "established_ns")[0]
@@ -178,15 +183,18 @@ def either_window(main: Comparison, small: Comparison) -> Comparison:
 
 
 # "both" holds for either window.
-_WINDOWS: Final = {"large windows": ("both", "yes"), "64 KB windows": ("both", "no")}
+_CURVES: Final = {"large windows": ("both", "yes"), "64 KB windows": ("both", "no")}
 
 
 def curves(main: Comparison, small: Comparison | None = None) -> Figure:
-    """Draw a panel for each bit error rate; ``small`` as in `either_window`."""
+    """Draw a panel for each bit error rate; ``small`` as in `either_window`.
+
+    Without ``small``, the curve of 64 KB windows has large ones where a figure is for both.
+    """
     with_small = main if small is None else either_window(main, small)
     figure, panels = new_figure(2, 2, height_in=5.4)
     for axes, rate in zip(panels, BIT_ERROR_RATES, strict=True):
-        for colour, (name, windows) in zip(PALETTE, _WINDOWS.items(), strict=False):
+        for colour, (name, windows) in zip(PALETTE, _CURVES.items(), strict=False):
             ours = main if "yes" in windows else with_small
             pairs = zip(main.rows, ours.rows, strict=True)
             rows = [
@@ -314,7 +322,7 @@ def run_real_time(work: RealWork) -> RealOutcome:
         RealOutcome,
         {BSD: Comparison(tuple(rows))},
         {
-            "simulated_runs_of_a_cell_with_bit_errors": _SIMULATED_RUNS,
+            "simulated_runs_of_a_cell_with_bit_errors": max(_SIMULATED_RUNS, work.runs),
             "tcp": KERNEL_TCP,
             "tcp_with_64_kb_windows": KERNEL_TCP | LINUX_SMALL_WINDOW,
         },
@@ -339,6 +347,7 @@ def compare(measured: Measured[Cell], published: Mapping[Cell, float]) -> dict[s
         name: tuple(row_of(c, published[of], measured[c][UTILIZATION]) for c, of in pairs)
         for name, pairs in every.items()
     }
+    # No published value is of these hosts: a difference, not an error.
     compared[LINUX] = tuple(
         replace(row, provenance=Provenance.PREDICTED, judged=False) for row in compared[LINUX]
     )
@@ -364,7 +373,10 @@ def read_published() -> dict[Cell, float]:
 
 
 def inconsistencies(main: Comparison) -> list[str]:
-    """Return where published utilization rises with the delay or with bit errors, in sentences."""
+    """Return where published utilization rises, in sentences: with the delay or with bit errors.
+
+    Of the rows, only 1e-7 rises with the delay.
+    """
     texts = []
     for name, windows in (("large windows", "yes"), ("64 KB windows", "no")):
         curve = [
