@@ -213,7 +213,11 @@ $(VENV)/.created:
 
 # The package is installed in place, so only a change of Rust needs a new build. A library's modules are compiled when
 # they are first imported: most never are. Pip 23 would spend a minute on the pages of the index.
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
+INSTALL_pip := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
+# A quarter of pip's processor time. It does not read pip's configuration (mirrors, certificates), so it is not the default.
+INSTALL_uv := $(BIN)/python -m pip install --quiet --disable-pip-version-check uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --editable
+INSTALLER ?= pip
+INSTALL := $(INSTALL_$(INSTALLER))
 $(VENV)/.runtime: $(VENV)/.created pyproject.toml $(RUST) $(GATE)
 	$(INSTALL) .
 	touch $@
