@@ -170,7 +170,7 @@ wheel-check: wheel
 	$(BIN)/python benches/check_wheel.py $(WHEELS)/*.whl
 
 $(VENV)/.maturin: | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.16,<2' \
+	$(PIP) 'maturin[zig]>=1.16,<2' \
 		'cargo-zigbuild>=0.24,<0.25'
 	touch $@
 
@@ -208,14 +208,17 @@ $(VENV)/.created:
 	cargo --version > /dev/null \
 		|| { echo "bentpipe needs Rust: see https://rustup.rs" >&2; exit 3; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(PIP) --upgrade pip
 	touch $@
 
 # The package is installed in place, so only a change of Rust needs a new build. A library's modules are compiled when
 # they are first imported: most never are. Pip 23 would spend a minute on the pages of the index.
-INSTALL_pip := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable
-# A quarter of pip's processor time. It does not read pip's configuration (mirrors, certificates), so it is not the default.
-INSTALL_uv := $(BIN)/python -m pip install --quiet --disable-pip-version-check uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --editable
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL_pip := $(PIP) --no-compile --editable
+# A quarter of pip's processor time. It does not read pip's configuration (mirrors), so it is not the default, and pip
+# follows where it fails.
+INSTALL_uv := install() { $(PIP) uv && $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --editable "$$1" \
+	|| $(INSTALL_pip) "$$1"; }; install
 INSTALLER ?= pip
 INSTALL := $(INSTALL_$(INSTALLER))
 $(VENV)/.runtime: $(VENV)/.created pyproject.toml $(RUST) $(GATE)
