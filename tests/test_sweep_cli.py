@@ -192,6 +192,13 @@ def test_seeds_are_added_until_the_interval_is_narrow(scenario: Path, bentpipe: 
     assert cell["goodput_bps_half_width"] <= 0.1 * cell["goodput_bps"]
 
 
+def test_cells_without_a_value_are_named(scenario: Path, bentpipe: Program) -> None:
+    """Given a metric that no TCP flow has, expect the seeds of the start, and the reason."""
+    called = bentpipe("sweep", scenario, "--until-ci", "10 %", "--metric", "mos", "--json")
+    assert [cell["runs"] for cell in json.loads(called.out)["cells"]] == [5]
+    assert "no run of 1 of 1 cell has a value of mos: no seeds were added there" in called.err
+
+
 @pytest.mark.system
 def test_the_sweep_file_of_the_docs_is_one_of_the_examples(bentpipe: Program) -> None:
     page = (ROOT / "docs" / "how-to" / "run-a-sweep.md").read_text()

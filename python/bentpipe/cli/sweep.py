@@ -320,6 +320,10 @@ def _execute(running: SweepRun, executor: Executor) -> None:
 
         progress.describe(text)
         running.execute(executor, progress.count, delaying_interrupts())
+    if (without := running.cells_without_value) and (until := running.definition.until_ci):
+        cells = counted(len(running.definition.cells), "cell")
+        what = f"no run of {without:,} of {cells} has a value of {until.metric}"
+        note(f"--until-ci: {what}: no seeds were added there")
 
 
 def _output(sweep: Sweep, folder: SweepFolder, kept: str | None, *, as_json: bool) -> None:

@@ -97,13 +97,13 @@ class UntilCi:
         if self.width <= 0:
             raise UsageError("until_ci: the width must be above 0 %")
 
-    def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int:
+    def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int | None:
         """Return how many seeds to add to a cell, from the flows of its complete runs.
 
-        ``seeds`` is how many it has, failed runs included. A cell in which no run has a value gets
-        no more: no flow has the metric, or none ends. The interval is by Student's t
-        distribution. Its width shrinks with the square root of the runs, so that their number for
-        the wanted width is known approximately.
+        ``seeds`` is how many it has, failed runs included. None: no run has a value, since no flow
+        has the metric or none ends, and more runs would not change that. The interval is by
+        Student's t distribution. Its width shrinks with the square root of the runs, so that their
+        number for the wanted width is known approximately.
         """
         left = self.max_seeds - seeds
         if left <= 0:
@@ -112,7 +112,7 @@ class UntilCi:
         runs = with_unfinished(flows).group_by("run", maintain_order=True).agg(of_run)
         values = runs.filter(pl.col(self.metric).is_finite())[self.metric].to_list()
         if not values:
-            return 0
+            return None
         half_width = mean_half_width(values)
         if half_width is None:
             return min(seeds * (_GROWTH - 1), left)

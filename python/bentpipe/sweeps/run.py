@@ -76,8 +76,9 @@ class SweepRun:
         self.interrupted = False
         self.seeds = [list(definition.seeds) for _ in definition.cells]
         self._runs_max = None if unlimited else max(RUNS_MAX, self.total)
-        # Cells whose interval is narrow enough.
+        # Cells that get no more seeds; those of them that have no value in any run.
         self._narrow: set[int] = set()
+        self.cells_without_value = 0
         if definition.until_ci is not None:
             plan = definition.cells[0].plan
             schema = flow_schema(plan.data, plan.entries)
@@ -182,12 +183,15 @@ class SweepRun:
             seeds = self.seeds[point]
             runs = [Run(point, seed) for seed in seeds]
             records = [journal.read(run) for run in runs if journal.kind(run) == RESULT]
-            more = 0
+            more: int | None = 0
             if records:
                 flows = rows_of(unpack(records), cell.plan.data, cell.plan.entries)["flows"]
                 more = self.definition.until_ci.missing_seeds(flows, len(seeds))
-            if more == 0:
+                if more is None:
+                    self.cells_without_value += 1
+            if not more:
                 self._narrow.add(point)
+                continue
             first = max(seeds) + 1
             seeds += range(first, first + more)
         if self._runs_max is not None and self.total > self._runs_max:

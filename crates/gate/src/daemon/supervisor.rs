@@ -144,7 +144,8 @@ impl<'plan> Supervisor<'plan> {
         let mut polled = self.clock.now();
         loop {
             let ready = self.wait(signals, control)?;
-            match if ready.has_signal { signals.next()? } else { None } {
+            let signal = if ready.has_signal { signals.next()? } else { None };
+            match signal {
                 None => {}
                 Some(Signal::Hangup) => {
                     log("SIGHUP: nothing is changed; `bentpipe gateway reload` reloads a tunnel")
