@@ -359,6 +359,7 @@ def test_a_sweep_is_followed_while_it_runs(page: Page, tmp_path: Path) -> None:
 
 
 @needs_lab
+@needs("ping")
 def test_a_lab_is_followed_while_it_runs(page: Page) -> None:
     """Given an open list, then a lab, traffic and a change, expect each on the page."""
     name = f"page-{os.getpid()}"
