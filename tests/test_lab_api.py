@@ -191,9 +191,9 @@ def test_a_killed_daemon_is_an_error() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MARK", mark)
         lab = bentpipe.Lab("leo")
-    # Its descendants have the same command line and were started later.
-    daemon = min(int(each) for each in processes(mark) if b"live.child" in command_line(each))
-    os.kill(daemon, signal.SIGKILL)
+    # Its descendants have the same command line, and lower numbers where those began anew.
+    (daemon,) = (each for each in processes(mark) if parent(each) == os.getpid())
+    os.kill(int(daemon), signal.SIGKILL)
     wait_until(lambda: processes(mark) == [], "something outlived the daemon")
     with pytest.raises(MachineError, match="the lab has ended"):
         lab.report()
@@ -215,8 +215,10 @@ def test_a_daemon_that_ends_with_a_request_unread_is_the_same_error() -> None:
     ending.join()
 
 
-def command_line(process: str) -> bytes:
-    return Path(f"/proc/{process}/cmdline").read_bytes()
+def parent(process: str) -> int:
+    # The name before it may have spaces and brackets: proc(5).
+    after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+    return int(after_name.split()[1])
 
 
 # A process with the threads of numpy and polars, which cannot create a user namespace.
