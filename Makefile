@@ -57,12 +57,17 @@ test: $(VENV)/.installed
 	$(MAKE) --no-print-directory -j2 test-rust test-python
 	$(PYTEST) -m "smoke and not thorough" $(PYTEST_OPTIONS) $$(grep -l mark.smoke tests/test_*.py)
 
+# With `LINT_WITH_TESTS=yes`, as in CI, Clippy compiles the tests: its lints take a tenth of the time of a build of their own.
+LINT_WITH_TESTS ?= no
+CLIPPY_yes := RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS="-D warnings"
+CARGO_TESTS := $(CLIPPY_$(LINT_WITH_TESTS)) cargo
+
 # The log, so that its lines are not mixed with those of Python's tests.
 RUST_LOG := target/rust-tests.log
 test-rust:
 	@mkdir -p target
 	@echo "Rust's tests write $(RUST_LOG)"
-	@$(RANDOM_INPUTS) cargo test --workspace --quiet > $(RUST_LOG) 2>&1 || { cat $(RUST_LOG); exit 1; }
+	@$(RANDOM_INPUTS) $(CARGO_TESTS) test --workspace --quiet > $(RUST_LOG) 2>&1 || { cat $(RUST_LOG); exit 1; }
 	@echo "Rust: $$(awk '/^test result/ { passed += $$4; ignored += $$8 } END { print passed " passed, " ignored " ignored" }' \
 		$(RUST_LOG))"
 
@@ -71,7 +76,7 @@ test-python: $(VENV)/.installed
 
 test-real-time: $(VENV)/.installed
 	$(PYTEST) -m "real_time and not smoke and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
-	cargo test --workspace --test lab --quiet -- --ignored
+	$(CARGO_TESTS) test --workspace --test lab --quiet -- --ignored
 
 # As root only: what differs in labs of a user without privileges.
 test-unprivileged: $(VENV)/.installed
@@ -80,7 +85,7 @@ test-unprivileged: $(VENV)/.installed
 
 # Before a release: whole studies, stress, all labs as nobody, and inputs that no run had before.
 test-all: $(VENV)/.installed
-	PROPTEST_CASES=2000 BENTPIPE_STRESS=10 BENTPIPE_STRESS_SEED=$$(date +%s) cargo test --workspace --quiet
+	PROPTEST_CASES=2000 BENTPIPE_STRESS=10 BENTPIPE_STRESS_SEED=$$(date +%s) $(CARGO_TESTS) test --workspace --quiet
 	BENTPIPE_STRESS=5 BENTPIPE_EXAMPLES=500 $(PYTEST) $(PARALLEL) --timeout=3000 -m "thorough and not lab" \
 		--ignore=tests/check $(PYTEST_OPTIONS)
 	BENTPIPE_STRESS=5 $(PYTEST) --timeout=3000 -m "thorough and lab" --ignore=tests/check $(PYTEST_OPTIONS)
@@ -93,7 +98,11 @@ wording: $(VENV)/.installed
 
 # What `make test` needs: with -j, beside other targets.
 build-tests:
-	cargo test --workspace --quiet --no-run
+	$(CARGO_TESTS) test --workspace --quiet --no-run
+ifeq ($(LINT_WITH_TESTS),yes)
+	@# What no test needs.
+	$(CARGO_TESTS) build --profile test --workspace --lib --bins --quiet --features pyo3/extension-module
+endif
 
 # Else each of the parallel processes would rewrite the assertions of all tests.
 compile-tests: $(VENV)/.installed
@@ -101,9 +110,11 @@ compile-tests: $(VENV)/.installed
 
 check: check-rust check-python
 
-check-rust:
+check-rust: $(if $(CLIPPY_$(LINT_WITH_TESTS)),build-tests)
 	cargo fmt --all --check
+ifneq ($(LINT_WITH_TESTS),yes)
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+endif
 
 check-python: $(VENV)/.installed
 	$(BIN)/ruff check .
