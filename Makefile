@@ -22,7 +22,7 @@ PROPTEST_RNG_SEED ?= 1
 PROPTEST_CASES ?= 64
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-rust check-python docs bench wheel instructions build-instructions coverage schema picture clean
+.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-rust check-python docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
@@ -158,7 +158,7 @@ $(PGO)/profile: $(RUST) benches/train.py $(wildcard scenarios/*.yaml) | $(VENV)/
 	rm -rf $(PGO)/counts
 	RUSTFLAGS="-Cprofile-generate=$(PGO)/counts" $(BUILD_BENCH) --target-dir $(PGO)/counting
 	$(PGO)/counting/$(HOST)/release/bentpipe-bench --once \
-		$$($(BIN)/python benches/train.py $(PGO)/plans) > /dev/null
+		$$($(BIN)/python benches/train.py $(PGO)/plans)
 	$(PROFDATA) merge --output $@ $(PGO)/counts
 
 $(PROFDATA):
@@ -185,16 +185,9 @@ $(VENV)/.maturin: | $(VENV)/.created
 		'cargo-zigbuild>=0.24,<0.25'
 	touch $@
 
-# Instruction counts, unlike times, do not depend on the load: they guard the inner loop. The binding is
-# selected, too, so that the features of dependencies are those of the installed package, and its crates are
-# not compiled again.
-instructions: build-instructions $(VENV)/.installed
-	$(BIN)/python benches/instructions.py target/release/bentpipe-bench target/bench/instructions
-
-# While pip resolves, which builds the binding afterwards.
-build-instructions: $(GATE)
-	cargo build --release --quiet -p bentpipe-bench -p bentpipe-py --features pyo3/extension-module \
-		--bin bentpipe-bench
+# Instruction counts, unlike times, do not depend on the load: they guard the inner loop.
+instructions: $(VENV)/.installed
+	$(BIN)/python benches/instructions.py target/bench/instructions
 
 coverage: target/tools/bin/cargo-llvm-cov
 	target/tools/bin/cargo-llvm-cov llvm-cov --package bentpipe-core --package bentpipe-sim \

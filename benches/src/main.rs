@@ -1,8 +1,7 @@
 //! Measures packet-hops per CPU second of plans and writes `bench.json`.
 //!
-//! Usage: `bentpipe-bench OUT.json NAME=PLAN.json...`. With `--once PLAN.json...` it runs plans
-//! once and prints their packet-hops, for callgrind or for profile-guided optimization. Each plan
-//! runs in several batches. The best one counts, because other programs can only slow a batch down.
+//! Usage: `bentpipe-bench OUT.json NAME=PLAN.json...`. With `--once PLAN.json...` it only runs
+//! plans once, for profile-guided optimization. Each plan runs in several batches. The best one counts, because other programs can only slow a batch down.
 //! CPU time and peak memory are from the kernel's accounting of this process. Each plan is measured
 //! in a process of its own, so that the memory of one plan does not count for the next.
 
@@ -28,9 +27,8 @@ fn main() -> ExitCode {
     let result = match arguments.split_first() {
         Some((first, [plan])) if first == "--one" => one(plan),
         Some((first, plans)) if first == "--once" => {
-            plans.iter().try_for_each(|plan| once(plan, false))
+            plans.iter().try_for_each(|plan| once(plan))
         }
-        Some((first, [plan])) if first == "--once-with-capacity" => once(plan, true),
         Some((out, plans)) if !plans.is_empty() => all(out, plans),
         _ => Err("usage: bentpipe-bench OUT.json NAME=PLAN.json...".to_owned()),
     };
@@ -71,12 +69,9 @@ fn parse(path: &str, text: &str) -> Result<Plan, String> {
     Plan::parse(text).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Runs one plan once and prints its packet-hops. `capacity` counts the use of the link by flows.
-fn once(path: &str, capacity: bool) -> Result<(), String> {
-    let plan = parse(path, &read(path)?)?;
-    let simulation = Simulation::new(&plan, SEED);
-    println!("{}", run(if capacity { simulation.with_capacity() } else { simulation })?);
-    Ok(())
+/// Runs one plan once.
+fn once(path: &str) -> Result<(), String> {
+    run(Simulation::new(&parse(path, &read(path)?)?, SEED)).map(drop)
 }
 
 /// The mean CPU time from the text of a plan to a simulation that is ready to run.
