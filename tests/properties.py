@@ -1,7 +1,8 @@
 """What the property tests share: how many examples they try, and random scenarios.
 
 ``make test`` tries the same few examples each time. ``BENTPIPE_EXAMPLES=2000`` tries that many new
-ones per test; a failure prints a line ``@reproduce_failure(...)`` that replays it.
+ones per test, and makes the tests thorough, so that ``make test-all`` runs them; a failure prints a
+line ``@reproduce_failure(...)`` that replays it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 _EXAMPLES = os.environ.get("BENTPIPE_EXAMPLES")
@@ -39,15 +41,20 @@ def load_tables() -> None:
 
 
 def examples(
-    count: int, *, shrink: bool = True
+    count: int, *, are_slow: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Try so many examples, or as many as the user asks for.
 
-    Without ``shrink`` the first one that fails is shown: to look for a simpler one takes hundreds.
+    Of those that take seconds each, no more are tried, and the first one that fails is shown: to
+    look for a simpler one takes hundreds.
     """
-    phases = [phase for phase in Phase if shrink or phase not in (Phase.shrink, Phase.explain)]
-    number = count if _EXAMPLES is None else int(_EXAMPLES)
-    return settings(max_examples=number, phases=phases)
+    if are_slow:
+        phases = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
+        return settings(max_examples=count, phases=phases)
+    if _EXAMPLES is None:
+        return settings(max_examples=count)
+    asked = settings(max_examples=int(_EXAMPLES))
+    return lambda test: pytest.mark.thorough(asked(test))
 
 
 T = TypeVar("T")

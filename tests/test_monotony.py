@@ -151,7 +151,7 @@ QUICK = ["busy-link", "users", "usable"]
 @pytest.mark.system
 @pytest.mark.parametrize("name", QUICK)
 @given(data=st.data(), **LINKS)
-@examples(2, shrink=False)
+@examples(2, are_slow=True)
 def test_a_worse_link_is_good_for_no_more(name: str, data: st.DataObject, **link: int) -> None:
     """Given any link and one of its properties made worse, expect no figure to rise."""
     property_of(name, data, **link)
@@ -161,7 +161,7 @@ def test_a_worse_link_is_good_for_no_more(name: str, data: st.DataObject, **link
 @pytest.mark.system
 @pytest.mark.parametrize("name", QUALITIES)
 @given(data=st.data(), **LINKS)
-@examples(20, shrink=False)
+@examples(20, are_slow=True)
 def test_a_worse_link_is_good_for_no_more_in_many_cases(
     name: str, data: st.DataObject, **link: int
 ) -> None:
