@@ -32,6 +32,8 @@ from routers import Routers, why_no_routers
 CASES = all_cases()
 NONE = CASES["none"]
 PAGE = ROOT / "docs/model/gateway-routers.md"
+# Beside other tests, 1,000 connections at once are late; those of labs run one after the other.
+ALONE = {"burst": pytest.mark.lab}
 CONNECTIONS = 8
 # The clock of Linux's sequence numbers advances by 2^24 in 1.07 s.
 NEAR = 1 << 25
@@ -65,7 +67,9 @@ def test_a_router_without_rules_carries_what_it_carried(files: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=ALONE[name]) if name in ALONE else name for name in CASES]
+)
 def test_each_router_carries_what_it_carried_or_is_refused(name: str, files: Path) -> None:
     """Given a router with rules and paths, expect each journey to end as without a PEP.
 
