@@ -443,16 +443,16 @@ def test_a_record_is_read_as_it_was_written(folder: GatewayFolder) -> None:
 
 
 def test_counters_and_the_log_may_be_missing_or_broken(folder: GatewayFolder) -> None:
-    assert (folder.counters(), folder.last_words(), folder.processes()) == (None, None, [])
+    assert (folder.counters(), folder.last_line(), folder.processes()) == (None, None, [])
     folder.path.mkdir(parents=True)
     folder.state_file.write_text("{")
     folder.log_file.write_text("\n")
-    assert (folder.counters(), folder.last_words()) == (None, None)
+    assert (folder.counters(), folder.last_line()) == (None, None)
     folder.state_file.write_text('{"split_connections": 1}')
     os.utime(folder.state_file, (7, 7))
     folder.log_file.write_text("first\nbentpipe-gate: second\n")
     assert folder.counters() == {"split_connections": 1, "unix_s": 7.0}
-    assert folder.last_words() == "second"
+    assert folder.last_line() == "second"
 
 
 def test_the_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ def test_a_gateway_is_chosen_by_name_or_configuration(
         2,
         'bentpipe: gateway: read "sat1"; allowed: sat, sea; did you mean "sat"?\n',
     )
-    (no_gateways / "sea" / "log").write_text("a line\nbentpipe-gate: the worker is gone\n")
+    (no_gateways / "sea" / "log").write_text("a line\nbentpipe-gate: error: the worker is gone\n")
     called = bentpipe("gateway", "status", "sea")
     assert called.code == 3
     assert called.err.startswith("bentpipe: gateway sea has ended: the worker is gone; connections")

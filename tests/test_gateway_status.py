@@ -51,10 +51,11 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 def test_the_only_one_that_is_up_needs_no_name(started: Start, bentpipe: Program) -> None:
-    """Given one gateway that is up and two that were killed, expect its status and their ends."""
+    """Given one gateway that is up and two that have ended, expect its status and their ends."""
     started("a", "c", killed=True)
     started("b")
-    GatewayFolder("c").log_file.write_text("bentpipe-gate: out of memory\n")
+    GatewayFolder("a").log_file.write_text("bentpipe-gate: at most 200 connections\n")
+    GatewayFolder("c").log_file.write_text("bentpipe-gate: error: out of memory\n")
     ran = bentpipe("gateway", "status")
     assert ran.code == 0
     assert ran.out.startswith("b: pep, lan0 to sat0, up for ")

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bentpipe-gate: {error}");
+            eprintln!("bentpipe-gate: error: {error}");
             let is_input = error.kind() == io::ErrorKind::InvalidInput;
             ExitCode::from(if is_input { BAD_INPUT } else { LACKING })
         }

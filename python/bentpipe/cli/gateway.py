@@ -127,7 +127,7 @@ def up(
         note(f"gateway {name} {text}; press Ctrl-C to end it")
         gateway.become(settings, plan, config)
     process = gateway.start(settings, plan, config)
-    said = gateway.GatewayFolder(name).last_words()
+    said = gateway.GatewayFolder(name).last_line()
     note(f"gateway {name} is up, kept by process {process}: it {text}")
     if said is not None:
         note(said)
@@ -260,8 +260,7 @@ def _only(names: Sequence[str]) -> str:
 
 def _end_text(name: str) -> str:
     """Return why a gateway is not up that was not ended by `gateway down`."""
-    reason = gateway.GatewayFolder(name).last_words() or "it was killed"
-    return f"gateway {name} has ended: {reason}"
+    return f"gateway {name} has ended: {gateway.GatewayFolder(name).why_ended()}"
 
 
 def _status(name: str) -> dict[str, Any]:

@@ -148,15 +148,22 @@ class GatewayFolder:
         except (OSError, ValueError, TypeError):
             return None
 
-    def last_words(self) -> str | None:
-        """Return the last line that the daemon printed to its log."""
+    def last_line(self) -> str | None:
+        """Return what the last line of the daemon's log says."""
+        printed = self._printed()
+        return machine.said(printed[-1]) if printed else None
+
+    def why_ended(self) -> str:
+        """Return why the daemon has ended, which was not ended by `gateway down`."""
+        return machine.why_ended(self._printed())
+
+    def _printed(self) -> list[str]:
         try:
             with self.log_file.open("rb") as file:
                 file.seek(max(self.log_file.stat().st_size - _LOG_BYTES_MAX, 0))
-                lines = file.read().decode(errors="replace").strip().splitlines()
+                return file.read().decode(errors="replace").strip().splitlines()
         except OSError:
-            return None
-        return lines[-1].removeprefix(f"{PROGRAM}: ") if lines else None
+            return []
 
     def remove(self) -> None:
         """Remove the files, and folders that are empty then."""
@@ -369,7 +376,7 @@ def _spawn(folder: GatewayFolder, plan: GatePlan, lock: int) -> int:
             given.write(json.dumps(plan).encode())
         if first_counters(folder, lambda: process.poll() is not None) is None:
             ended = f"{PROGRAM} ended with code {process.returncode}"
-            raise MachineError(folder.last_words() or ended)
+            raise MachineError(folder.last_line() or ended)
     except BaseException:
         process.kill()
         process.wait()

@@ -17,6 +17,9 @@ from bentpipe.errors import MachineError, UsageError
 
 # The program of the daemon, which is inside this package.
 PROGRAM: Final = "bentpipe-gate"
+# What its lines begin with, and the last one of a daemon that fails.
+_SAYS: Final = f"{PROGRAM}: "
+_FAILS: Final = f"{_SAYS}error: "
 FIX: Final = "; to fix it: "
 # The user and the group nobody, which every Linux has.
 NOBODY: Final = 65_534
@@ -255,7 +258,17 @@ def run_daemon(verb: str, plan: Mapping[str, Any], *within: str) -> tuple[int, s
         MachineError: it is not installed, or does not end.
     """
     done = _completed([*within, str(find_binary()), verb], json.dumps(plan))
-    return done.returncode, _printed(done)[-1].removeprefix(f"{PROGRAM}: ")
+    return done.returncode, said(_printed(done)[-1])
+
+
+def said(line: str) -> str:
+    """Return what a line of the daemon says."""
+    return line.removeprefix(_FAILS).removeprefix(_SAYS)
+
+
+def why_ended(printed: Sequence[str]) -> str:
+    """Return why a daemon that printed these lines has ended, if not as asked."""
+    return said(printed[-1]) if printed and printed[-1].startswith(_FAILS) else "it was killed"
 
 
 def make_key(path: Path) -> str:
@@ -267,7 +280,7 @@ def make_key(path: Path) -> str:
     """
     done = _completed([str(find_binary()), "keygen", str(path)], "")
     if done.returncode != 0:
-        raise UsageError(_printed(done)[-1].removeprefix(f"{PROGRAM}: "))
+        raise UsageError(said(_printed(done)[-1]))
     return done.stdout.strip()
 
 

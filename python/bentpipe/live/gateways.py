@@ -214,11 +214,10 @@ class _Daemon:
 
     @property
     def ended(self) -> str | None:
-        """Why it has ended, as its last line says; None while it runs."""
+        """Why it has ended; None while it runs."""
         if not self.program.has_ended():
             return None
-        lines = self.program.text[self.printed :].strip().splitlines()
-        return lines[-1].removeprefix("bentpipe-gate: ") if lines else "it was killed"
+        return machine.why_ended(self.program.text[self.printed :].strip().splitlines())
 
     def poll(self) -> None:
         """Read its counters."""
