@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Program
 
-from bentpipe import Result, plots, report, simulate
+from bentpipe import Result, cli, plots, simulate
 from bentpipe.report.run import run_report
 from bentpipe.report.style import log_axis, new_figure
 from bentpipe.report.terminal import run_tables
@@ -243,7 +243,7 @@ def test_no_cell_is_shortened_where_a_table_is_too_wide(
     """Given ten columns of 9 characters on a terminal of 60 columns, expect each cell whole."""
     cells = range(1_000_001, 1_000_011)
     monkeypatch.setenv("COLUMNS", "60")
-    report.show(View("", [Column(name, name) for name in "abcdefghij"], [cells]))
+    cli.print_views(View("", [Column(name, name) for name in "abcdefghij"], [cells]))
     printed = capsys.readouterr().out
     assert all(f"{cell:,}" in printed for cell in cells)
 

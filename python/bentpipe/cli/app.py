@@ -5,16 +5,20 @@ Data go to stdout, everything else to stderr. `exits` has the exit codes.
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand
 
 import bentpipe
-from bentpipe import cli
 from bentpipe.cli import lazy
 from bentpipe.cli.streams import EXIT_INTERRUPTED, ClosedPipeError, ProgramCommand, report_error
 
@@ -123,7 +127,7 @@ class _Verbs(lazy.LazyGroup):
             return None
         if not verb.runs_program:
             # Most verbs may load matplotlib.
-            cli.use_writable_cache()
+            _use_writable_cache()
         identifier = name.replace("-", "_")
         module = import_module(f"bentpipe.cli.{verb.module or identifier}")
         if group := getattr(module, f"{identifier}_app", None):
@@ -173,6 +177,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - a bug must end with exit code 1
         return report_error(error)
     return code if isinstance(code, int) else 0
+
+
+def _use_writable_cache() -> None:
+    """Give matplotlib a temporary folder for its files if it cannot write to the home folder.
+
+    Otherwise matplotlib makes one and prints two warnings (its `_get_config_or_cache_dir`).
+    """
+    if "matplotlib" in sys.modules or "MPLCONFIGDIR" in os.environ:
+        return
+    folders = {"XDG_CONFIG_HOME": ".config", "XDG_CACHE_HOME": ".cache"}
+    # Unchanged for a user without a home.
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - `Path.home` raises an error
+    chosen = [Path(os.environ.get(name) or home / default) for name, default in folders.items()]
+    if all(_can_create(parent / "matplotlib") for parent in chosen):
+        return
+    folder = tempfile.mkdtemp(prefix="bentpipe-matplotlib-")
+    os.environ["MPLCONFIGDIR"] = folder
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _can_create(folder: Path) -> bool:
+    """Return whether a folder is writable, or can be created with at most one more above it."""
+    for path in (folder, folder.parent, folder.parent.parent):
+        # `Path.exists` raises an error below a folder that may not be read.
+        if os.path.exists(path):  # noqa: PTH110
+            return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+    return False
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import typer
 
-from bentpipe import cli, report
+from bentpipe import cli
 from bentpipe.cli.options import note, note_written, print_json
 from bentpipe.cli.streams import EXIT_INTERRUPTED
 from bentpipe.errors import RunsInterrupted
@@ -76,7 +76,7 @@ def finish(
             if as_json:
                 print_json(outcome.to_json())
             else:
-                report.show(*tables(outcome))
+                cli.print_views(*tables(outcome))
 
 
 def exit_interrupted(text: str = "") -> NoReturn:

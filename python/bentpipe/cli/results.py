@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Final
 
-from bentpipe import comparison, report as reports, results, sweeps
+from bentpipe import cli, comparison, report as reports, results, sweeps
 from bentpipe.cli import options
 from bentpipe.cli.options import (
     argument,
@@ -134,7 +134,7 @@ def compare(
     if as_json:
         print_json(compared.to_json())
     else:
-        reports.show(*reports.comparison_tables(compared))
+        cli.print_views(*reports.comparison_tables(compared))
     if compared.interrupted:
         exit_interrupted("the comparison is that of the seeds that are complete in all scenarios")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bentpipe import live, plan, report, results, scenario, simulation
+from bentpipe import cli, live, plan, report, results, scenario, simulation
 from bentpipe.cli import options
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import note, note_written, output_folder, print_json, require_folder
@@ -71,7 +71,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
                 is_checked = checks and result.state == "completed"
                 print_json(result.summary() | ({"thresholds": checks} if is_checked else {}))
             else:
-                report.show(*report.run_tables(result))
+                cli.print_views(*report.run_tables(result))
             write_junit(junit, result, checks)
     _check(resolved, result, out, capture)
     require_thresholds(checks)

@@ -1,4 +1,4 @@
-"""What rich draws: the status of a lab or a gateway, updated until it ends, and progress bars.
+"""What rich draws: tables, a status that is updated until a lab or a gateway ends, progress bars.
 
 The status is on stdout and has a screen of its own (the alternate screen), as top(1), so that a
 window of any size may be resized and the terminal is as before afterwards. Programs write directly
@@ -7,6 +7,7 @@ to their terminal, which rich knows nothing of: `watch` shows the status below t
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -19,10 +20,28 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.text import Text
 
 from bentpipe.errors import BentpipeError
+from bentpipe.results.views import View, text_lines
 
 _EVERY_S: Final = 0.5
 # Where stdout is not a terminal.
 _LINE_EVERY_S: Final = 10.0
+_STYLES: Final = {"title": "italic", "heading": "bold"}
+# A pipe has no width, unless COLUMNS is set.
+_PIPE_WIDTH: Final = 160
+
+
+def print_views(*parts: View | str) -> None:
+    """Print texts and tables to stdout, without styles when it is not a terminal."""
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if has_width else _PIPE_WIDTH, highlight=False, markup=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part)
+            continue
+        if part.title:
+            console.print()
+        for style, line in text_lines(part, console.width):
+            console.print(line, style=_STYLES.get(style), soft_wrap=True)
 
 
 def watch_lines(update: Callable[[], list[str]], ends: tuple[type[BentpipeError], ...]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_a
 
 import typer
 
-from bentpipe import _core, export, plan, report, scenario
+from bentpipe import _core, cli, export, plan, scenario
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import (
     AsJson,
@@ -95,7 +95,7 @@ def _list(
             [json_of(entry) for entry in (known.values() if name is None else [known[name]])]
         )
     elif name is None:
-        report.show(view(known.values()))
+        cli.print_views(view(known.values()))
     else:
         print(text(known[name]))
 
@@ -224,7 +224,7 @@ def studies(as_json: AsJson = False) -> None:
     if as_json:
         print_json(records(view))
     else:
-        report.show(view)
+        cli.print_views(view)
 
 
 @show_app.command(epilog=examples_text("bentpipe show metrics", "bentpipe show metrics mos"))
@@ -255,7 +255,7 @@ def metrics(
     if as_json:
         print_json(records(view))
     else:
-        report.show(view)
+        cli.print_views(view)
 
 
 @show_app.command(epilog=examples_text("bentpipe show schema > scenario.schema.json"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from bentpipe import report, sweeps
+from bentpipe import cli, report, sweeps
 from bentpipe.cli import options
 from bentpipe.cli.options import (
     argument,
@@ -338,7 +338,7 @@ def _output(sweep: Sweep, folder: SweepFolder, kept: str | None, *, as_json: boo
     if as_json:
         print_json(sweep.to_json())
     else:
-        report.show(*report.sweep_tables(sweep, str(kept) if kept else "--json"))
+        cli.print_views(*report.sweep_tables(sweep, str(kept) if kept else "--json"))
 
 
 def _check(sweep: Sweep | None, kept: str | None) -> None:

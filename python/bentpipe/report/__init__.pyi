@@ -3,7 +3,6 @@ from .comparison import (
     comparison_tables as comparison_tables,
     write_comparison as write_comparison,
 )
-from .console import show as show
 from .html import (
     Exports as Exports,
     environment as environment,
