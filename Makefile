@@ -22,7 +22,7 @@ PROPTEST_RNG_SEED ?= 1
 PROPTEST_CASES ?= 64
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-rust check-python docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-format check-rust check-python docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
@@ -108,10 +108,12 @@ endif
 compile-tests: $(VENV)/.installed
 	$(BIN)/python -m pytest -q --collect-only > /dev/null
 
-check: check-rust check-python
+check: check-format check-rust check-python
+
+check-format:
+	cargo fmt --all --check
 
 check-rust: $(if $(CLIPPY_$(LINT_WITH_TESTS)),build-tests)
-	cargo fmt --all --check
 ifneq ($(LINT_WITH_TESTS),yes)
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 endif

@@ -26,9 +26,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.split_first() {
         Some((first, [plan])) if first == "--one" => one(plan),
-        Some((first, plans)) if first == "--once" => {
-            plans.iter().try_for_each(|plan| once(plan))
-        }
+        Some((first, plans)) if first == "--once" => plans.iter().try_for_each(|plan| once(plan)),
         Some((out, plans)) if !plans.is_empty() => all(out, plans),
         _ => Err("usage: bentpipe-bench OUT.json NAME=PLAN.json...".to_owned()),
     };
