@@ -553,6 +553,8 @@ def test_a_link_alone_is_enough_for_a_router(bentpipe: Program, tmp_path: Path) 
             "no gateway of the scenario has a PEP or a tunnel",
         ),
         (("geo.yaml", "--as", "tc"), "write: bentpipe show scenario geo.yaml --as tc"),
+        (("geo", "--as=tc"), "write: bentpipe show scenario geo --as=tc"),
+        (("senario", "geo", "--as", "tc"), 'did you mean "scenario"?'),
     ],
 )
 def test_what_cannot_be_exported_is_one_message(

@@ -129,6 +129,9 @@ def assert_named(error: ScenarioError, source: str) -> None:
 @example("a: !!bool ''")
 @example("a: 0x")
 @example("%YAML 9.9\n--- a")
+@example("%YAML 1.3\n--- a")
+@example('a: "\\U00110000"')
+@example('a: "\\UFFFFFFFF"')
 @examples(150)
 def test_any_text_is_a_document_or_refused(text: str) -> None:
     document = attempt(ScenarioError, lambda: read_text(text, "file.yaml"))

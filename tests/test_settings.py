@@ -9,6 +9,7 @@ import pytest
 import bentpipe
 from bentpipe.errors import ScenarioError
 from bentpipe.scenario import Document, Scenario
+from bentpipe.scenario.metric_ref import with_thresholds
 from bentpipe.scenario.settings import with_settings
 
 Program = Any
@@ -149,6 +150,8 @@ def test_a_document_knows_the_values_that_settings_have_changed() -> None:
     twice = with_settings(once, ["link.preset=null", "link.forward.rate=1Mbit/s"], Scenario)
     expected = {"link.preset": None, "link.forward.rate": "1Mbit/s", "traffic.0.size": "2 MB"}
     assert twice.changes == expected
+    limited = with_thresholds(once, ["flows.web.goodput >= 1 Mbit/s"])
+    assert limited.changes == once.changes
 
 
 def test_the_execution_of_a_run_has_its_changed_settings() -> None:

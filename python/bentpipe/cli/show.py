@@ -39,11 +39,12 @@ T = TypeVar("T")
 _AUTHORS: Final = "The bentpipe authors"
 _TITLE: Final = "bentpipe: simulate and emulate traffic over a satellite link, packet by packet"
 _LICENSE: Final = "Apache-2.0"
-# Of the version; no version has a URL or a DOI so far.
+# The year of this version. `cite` gives no URL and no DOI, because no version has one.
 _YEAR: Final = 2026
 
-# A TCP ACK, 20 ms of a G.711 call over UDP (160 bytes), and the MTUs of X.25 and of Ethernet.
-_IP_BYTES: Final = (40, 188, 576, 1500)
+# A TCP ACK, 20 ms of a G.711 call (160 bytes) over RTP, and the MTUs of X.25 and of Ethernet.
+_IP_BYTES: Final = (40, 200, 576, 1500)
+# In characters.
 _WIDTH: Final = 88
 
 ExportFormat = Literal["tc", "sat.toml", "ns-3"]
@@ -55,11 +56,12 @@ class _ShowGroup(LazyGroup):
 
     def resolve_command(self, context: Any, arguments: list[str]) -> Any:
         """Find a sub-command; for a scenario file, say which one it is for."""
-        if "--as" in arguments and arguments[0] not in self.list_commands(context):
+        first = arguments[0]
+        is_scenario = first in preset_plans() or Path(first).suffix or Path(first).is_file()
+        is_exported = any(each.partition("=")[0] == "--as" for each in arguments)
+        if is_exported and is_scenario and first not in self.list_commands(context):
             written = " ".join(arguments)
-            raise UsageError(
-                f'command: read "{arguments[0]}"; write: bentpipe show scenario {written}'
-            )
+            raise UsageError(f'command: read "{first}"; write: bentpipe show scenario {written}')
         return super().resolve_command(context, arguments)
 
 
@@ -125,6 +127,7 @@ def _range(value: str | Mapping[str, Any]) -> str:
     """Return a value, or the smallest and the largest of those that repeat."""
     if isinstance(value, str):
         return value
+    # They have one unit.
     values = sorted(value["values"], key=lambda text: float(text.partition(" ")[0]))
     return f"{values[0]} to {values[-1]}"
 
@@ -276,8 +279,9 @@ def schema() -> None:
     ),
 )
 def scenario_as(
+    # No path, which would be normal: the file ./geo is no preset.
     scenario_file: Annotated[
-        Path,
+        str,
         argument(
             "SCENARIO", "A scenario file (YAML), - for standard input, or a preset.", complete_links
         ),
@@ -304,7 +308,7 @@ def scenario_as(
     """
     if end is not None and export_format != "sat.toml":
         raise UsageError("--end: only for --as sat.toml, the configuration of one gateway")
-    resolved = plan.Plan.resolve(_exported(str(scenario_file), export_format, settings or ()))
+    resolved = plan.Plan.resolve(_exported(scenario_file, export_format, settings or ()))
     for warning in resolved.warnings:
         note(f"warning: {warning}")
     if export_format == "tc":

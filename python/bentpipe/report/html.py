@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 
 from bentpipe.errors import UsageError
 from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
-from bentpipe.results.files import REPORT, csv_text, write_file, writing
+from bentpipe.results.files import REPORT, csv_text, is_stream, write_file, writing
 from bentpipe.results.views import View, csv_table, file_stem, html_table, latex_table
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
         UsageError: a file cannot be written; an existing page is then unchanged.
     """
     file = Path(path)
-    is_file = file.is_file() or not file.exists()
+    is_file = not is_stream(file)
     folder = CHARTS if file.name == REPORT else f"{file.stem}-{CHARTS}"
     exports = Exports(folder) if is_file else None
     earlier = _linked_figures(file, folder) if exports else set()

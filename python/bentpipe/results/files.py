@@ -220,13 +220,22 @@ def write_file(path: Path, content: str | bytes) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    target = Path(os.path.realpath(path))
     with writing(path):
-        if target.exists() and not target.is_file():
-            target.write_bytes(_bytes(content))  # /dev/stdout
+        if is_stream(path):
+            # To a file that is open already, after what it has.
+            with path.open("ab") as stream:
+                stream.write(_bytes(content))
             return
-        with _replaced(target) as temporary:
+        with _replaced(Path(os.path.realpath(path))) as temporary:
             temporary.write_bytes(_bytes(content))
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is a device, a pipe or an open file, as /dev/stdout, or a folder."""
+    # Links are not followed: /dev/stdout may be one to a file.
+    named = os.path.abspath(path)  # noqa: PTH100
+    is_open_file = named.startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    return is_open_file or (path.exists() and not path.is_file())
 
 
 @contextmanager
@@ -246,8 +255,7 @@ def writing(path: Path) -> Iterator[None]:
 def _replaced(path: Path) -> Iterator[Path]:
     """Yield a temporary name to write to; if the block fails, an existing file stays as it was."""
     temporary = path.with_name(f"{path.name}.part")
-    # A killed program may have left one. The new file is created, never opened, so that no symbolic
-    # link leads elsewhere.
+    # A killed program may have left one, and a symbolic link would lead elsewhere.
     temporary.unlink(missing_ok=True)
     try:
         yield temporary
@@ -273,6 +281,8 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
     with writing(path):
         if path.is_dir():
             raise UsageError(f"{path}: is a folder; name the file of the capture")
+        if is_stream(path):
+            raise UsageError(f"{path}: is no file, and cannot be replaced; name another one")
         with _replaced(path) as temporary:
             yield temporary
 

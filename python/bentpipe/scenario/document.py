@@ -24,20 +24,21 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
 from bentpipe.text import NO_VALUE, no_such, shown
 
-# The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
+# Far more than a person writes; the pure-Python scanner reads about 200 kB a second.
 LARGEST_FILE_BYTES: Final = 256 * 1024
-# A scenario with the maximum number of flows has fewer; an alias bomb has billions.
+# Fields and entries, with aliases expanded: an alias bomb has billions.
 MAX_VALUES: Final = 100_000
 
 STDIN: Final = "<stdin>"
 _CONTENT: Final = "a scenario (YAML)"
 
 _CORE: Final = "tag:yaml.org,2002:"
-# ruamel tells dates from text; here they are text.
+# ruamel tells dates from text; as values they are text here.
 _SCALARS: Final = {
     f"{_CORE}{tag}": "text" if tag in ("str", "timestamp") else tag
     for tag in ("null", "bool", "int", "float", "str", "timestamp")
 }
+_NULLS: Final = {"null": None, "~": None}
 _BOOLEANS: Final = {"true": True, "false": False}
 
 FieldPath = tuple[str | int, ...]
@@ -63,7 +64,8 @@ class SourceLocation:
 class Document:
     """Plain data (mappings, lists and scalars), and where each value is written.
 
-    ``warnings`` are about how settings were applied, and ``before`` is the document without them.
+    ``warnings`` are about how settings were applied, and ``before`` is the document without the
+    latest ones, which may have another one before it.
     """
 
     data: dict[str, Any]
@@ -74,7 +76,10 @@ class Document:
 
     @cached_property
     def changes(self) -> dict[str, Any]:
-        """The values that settings have changed, by path; None where they removed one."""
+        """The values that settings have changed, by path; None where they removed one.
+
+        The name and the seed, which each result has, and thresholds of options are no settings.
+        """
         first: Document = self
         while first.before is not None:
             first = first.before
@@ -100,7 +105,7 @@ def dotted(path: FieldPath) -> str:
 def differing(*documents: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Return by path the values that differ, one for each document: None where it has no value.
 
-    Title and seed of a scenario do not count.
+    Name and seed of a scenario do not count.
     """
     written = [_values(data, ()) for data in documents]
     by_path = {
@@ -217,6 +222,10 @@ def _compose(text: str, source: str) -> Node | None:
         raise file_error(source, f"YAML syntax: {reason}", line) from None
     except YAMLError as error:
         raise file_error(source, f"YAML syntax: {str(error).splitlines()[0]}") from None
+    except (ArithmeticError, AssertionError, LookupError, ValueError):
+        # Of an escape beyond U+10FFFF, and of a directive.
+        message = "an escaped character (\\U) or a version (%YAML) that does not exist"
+        raise file_error(source, f"YAML syntax: {message}") from None
 
 
 class _Builder:
@@ -235,7 +244,7 @@ class _Builder:
         self._values += 1
         if self._values > MAX_VALUES:
             raise file_error(self.source, f"has more than {MAX_VALUES} values (aliases expanded)")
-        # A mapping below its key has the line of the key, which is set already.
+        # A value below a key has the line of the key, which is set already.
         self.locations.setdefault(path, here)
         tag = str(node.tag)
         if isinstance(node, MappingNode) and tag == f"{_CORE}map":
@@ -293,7 +302,7 @@ def _float(text: str) -> float:
 
 
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "null": lambda _: None,
+    "null": lambda text: _NULLS[text.lower()],
     "bool": lambda text: _BOOLEANS[text.lower()],
     "int": _integer,
     "float": _float,

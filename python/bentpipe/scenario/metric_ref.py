@@ -197,7 +197,10 @@ def read_threshold(text: str, tables: Sequence[str] = TABLES) -> Threshold:
 
 
 def with_thresholds(document: Document, thresholds: Sequence[str]) -> Document:
-    """Return a document with thresholds of the command line after its own."""
+    """Return a document with thresholds of the command line after its own.
+
+    They are no changed settings: the document before it has them, too.
+    """
     existing = document.data.get("thresholds")
     # Validation refuses thresholds that are not a list.
     if not thresholds or not isinstance(existing, list | None):
@@ -206,7 +209,8 @@ def with_thresholds(document: Document, thresholds: Sequence[str]) -> Document:
     for i, text in enumerate(thresholds, start=len(existing or ())):
         locations["thresholds", i] = SourceLocation(f"--threshold {shown(text)}")
     data = {**document.data, "thresholds": [*(existing or ()), *thresholds]}
-    return replace(document, data=data, locations=locations)
+    before = document.before and with_thresholds(document.before, thresholds)
+    return replace(document, data=data, locations=locations, before=before)
 
 
 def _check_threshold(text: str) -> str:

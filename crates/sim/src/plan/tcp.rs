@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Check, TIME_NS_MAX};
 
+/// The largest window (RFC 7323, section 2.3).
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
-/// From Linux's `TCP_MIN_MSS` to 65,535 less the headers (RFC 9293, section 3.7.1).
+/// From Linux's `TCP_MIN_MSS` to 65,535 less the headers of IPv4 and TCP without options (RFC 9293, section 3.7.1).
 const MSS_BYTES: core::ops::RangeInclusive<u16> = 88..=65_495;
 
 /// The TCP settings of a host; see [`tcp::Config`] for the meaning of each field.
@@ -29,7 +30,7 @@ pub struct Tcp {
     pub send_buffer_bytes: u64,
     pub receive_buffer_bytes: u64,
     pub receive_buffer_initial_bytes: u64,
-    /// What the receive buffer holds: the window, or the memory of packets as in Linux.
+    /// What the sizes of the receive buffer count.
     pub receive_buffer_counts: BufferUnit,
     pub delayed_ack_segments: u32,
     pub delayed_ack_timeout_ns: u64,
@@ -65,24 +66,22 @@ pub enum Congestion {
 }
 
 /// Which rules a host uses where Linux differs from the RFCs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StackVariant {
     /// The RFCs.
-    #[default]
     Rfc,
     /// Linux.
     Linux,
 }
 
-/// The unit of the receive buffer sizes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+/// What the sizes of the receive buffer count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferUnit {
-    /// The advertised window.
-    #[default]
+    /// Bytes of the advertised window.
     Window,
-    /// Memory; the window is a fraction of it.
+    /// Bytes of memory with the overhead of packets, as in Linux; the window is a fraction of them.
     Memory,
 }
 
@@ -113,6 +112,7 @@ impl Tcp {
                 &format!("is {value} but must be from {min} to {max}"),
             );
         };
+        // What no host exceeds, so that sums of counts and times stay far from their limits.
         let mss = u64::from(self.mss_bytes);
         bounds("mss_bytes", mss, (*MSS_BYTES.start()).into(), (*MSS_BYTES.end()).into());
         bounds("initial_window_segments", self.initial_window_segments.into(), 1, 1_000);

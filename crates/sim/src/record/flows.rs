@@ -79,7 +79,7 @@ impl TcpFlow {
             // A bulk transfer. A PEP acknowledges data before they are delivered: wait for that, too.
             Some(last_ack) => (receiver.delivered_bytes == sender.sent_bytes)
                 .then(|| last_ack.max(receiver.last_delivery.unwrap_or(last_ack))),
-            // What a client asks for is finished at the receiver.
+            // Not yet, or what a client asks for, which is finished at the receiver.
             None => end_of_receiver.finished(),
         };
         Some(Self { sender, receiver, finished })
@@ -87,7 +87,8 @@ impl TcpFlow {
 
     /// The time for which each limit applied to the sender, from the start of the flow until it finished, or
     /// until the run ends. The sender counts from its first SYN on, so that what it does not count belongs to
-    /// the application, as does the time without a connection.
+    /// the application, as does the time without a connection. It counts after the end, too, for instance the
+    /// recovery of a lost FIN, which is then missing from the time of the application.
     fn limit_times(&self, start: Instant, run_end: Instant) -> [Duration; LimitedBy::OF_SENDER] {
         let mut times = self.sender.limit_times;
         let mut idle = self.finished.unwrap_or(run_end).saturating_since(start);
@@ -186,7 +187,7 @@ impl Conferences {
 
     /// The datagrams that the receiver of a flow should have received, and those lost on the way: `sent` ones of
     /// the flow's sender. In a conference they are those of the other participants: all of theirs up to the
-    /// reflector, and this participant's copies from there. Sums include its own, so they are not smaller.
+    /// reflector, and this participant's copies from there. Both sums have its own, so no difference is negative.
     pub(super) fn to_receiver(
         &self,
         flow: FlowId,
@@ -234,7 +235,7 @@ fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
     if let Some(flow) = TcpFlow::of(graph, ends, end) {
         let receiver = graph.engine(ends.receiver).end();
         let (exchanges, playback) = (receiver.finished_exchanges(), receiver.playback(end));
-        // The connections of a page are limited by different causes at the same time.
+        // The connections of a page are limited by different causes at the same time, which are no parts of it.
         let limit_times = (!receiver.is_parallel()).then(|| flow.limit_times(ends.start, end));
         return Row { exchanges, playback, limit_times, ..tcp(flow) };
     }

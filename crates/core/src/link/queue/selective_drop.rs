@@ -4,7 +4,8 @@
 //!
 //! With a backlog of `x`, of which `y` belongs to the packet's flow, and `n` active flows (flows with a
 //! backlog), a packet is dropped if `x > R limit` and `y n / x > Z`. `y n / x` is one for a flow with
-//! exactly the mean share. Like early packet discard, this is modelled by packets and not by cells.
+//! exactly the mean share. The packet itself counts for none of them, so that only the hard limit drops it if its flow has
+//! no backlog. Like early packet discard, this is modelled by packets and not by cells.
 
 use super::flow_table::FlowTable;
 use super::{Backlog, Headroom, Limit, Occupancy, PacketSize, Ratio, Unit, WaitingPackets};
@@ -19,9 +20,11 @@ pub struct SelectiveDrop {
     limit: u64,
     /// The largest backlog at which shares are not considered: R times the limit.
     threshold: u64,
+    /// Z: the multiple of the mean share that a flow may have.
     load_ratio: Ratio,
     waiting: Occupancy,
-    /// The shares of the first `shared` packets that wait; the rest is added when shares are needed.
+    /// The shares of the first `shared` packets that wait; the rest is added when shares are needed, above the threshold.
+    /// While none are, the link need not tell when a packet leaves.
     shares: Shares,
     shared: u64,
 }
@@ -53,8 +56,8 @@ impl Shares {
 }
 
 impl SelectiveDrop {
-    /// An empty queue with this limit, threshold R (a fraction of the limit) and load ratio Z. All
-    /// loads are counted in the unit of the limit.
+    /// An empty queue with this limit, threshold R (a fraction of the limit) and load ratio Z. The threshold and shares are
+    /// counted in the unit of the limit.
     ///
     /// # Panics
     /// If the limit counts neither packets nor bytes: it has no fractions.
@@ -87,7 +90,7 @@ impl SelectiveDrop {
         self.waiting.on_enqueue(size);
     }
 
-    /// See `DropAtEnqueue::headroom`. Below the threshold no packet is dropped.
+    /// See `DropAtEnqueue::headroom`. With a packet that fits below the threshold, no rule applies.
     pub(super) fn headroom(&self) -> Headroom {
         let limit = self.threshold.min(self.limit);
         Headroom::of_bytes(self.waiting.bytes_max).within(self.unit, limit)
@@ -108,12 +111,12 @@ impl SelectiveDrop {
             self.shares.on_enqueue(size.flow, self.unit.of(size));
             self.shared += 1;
         }
-        // Fewer than 2^33 flows: the product is below 2^97.
+        // A flow is one of 2^32: the product is at most 2^96.
         let scaled = u128::from(self.shares.queued.of(flow)) * u128::from(self.shares.active);
         self.load_ratio.is_exceeded(scaled, all)
     }
 
-    /// See `DropAtEnqueue::on_dequeue`.
+    /// See `DropAtEnqueue::on_dequeue`. The packets that leave are the first ones, those in `shares` before the others.
     pub(super) fn on_dequeue(&mut self, started: impl Iterator<Item = PacketSize>) {
         for size in started.take(self.shared as usize) {
             self.shared -= 1;
@@ -224,16 +227,17 @@ mod tests {
         assert_eq!(fixture.admit(cells(0, 1)), Ok(()));
     }
 
-    /// Given 951 cells, 400 of them of flow 0, as above, and then 950, 850 of them of flow 1, expect that
-    /// packets that left before shares were needed do not count.
+    /// Given three flows with 250, 400 and 300 cells, of which the last has 300 * 3 / 950 = 0.95 < 1, expect that a flow
+    /// that left before shares were needed does not count: with it, it would have 1.26. Then, given 850 of 950 cells of
+    /// that flow, expect it to have too much.
     #[test]
     fn shares_are_those_of_the_current_backlog() {
-        let mut fixture = holding(1.0, &[(3, 890), (2, 250)]);
+        let mut fixture = holding(1.0, &[(3, 640), (2, 250)]);
         fixture.on_dequeue();
         assert_eq!(fixture.admit(cells(0, 1)), Ok(()));
         fixture.on_enqueue(cells(0, 400));
         fixture.on_enqueue(cells(1, 300));
-        assert_eq!(fixture.admit(cells(0, 1)), DROP);
+        assert_eq!((fixture.admit(cells(0, 1)), fixture.admit(cells(1, 1))), (DROP, Ok(())));
         fixture.on_dequeue();
         fixture.on_dequeue();
         fixture.on_enqueue(cells(1, 550));

@@ -1,0 +1,49 @@
+"""What one file is written to: it is replaced as a whole, and streams are appended to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bentpipe.errors import UsageError
+from bentpipe.results.files import capture_file, write_file
+
+
+def test_an_open_file_keeps_what_it_has(tmp_path: Path) -> None:
+    """Given ``>> log`` and /dev/stdout, which is a link to the log, expect both texts in it."""
+    log = tmp_path / "log"
+    with log.open("a") as stdout:
+        stdout.write("before\n")
+        stdout.flush()
+        write_file(Path(f"/dev/fd/{stdout.fileno()}"), "after\n")
+    assert log.read_text() == "before\nafter\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_pipe_is_written_to() -> None:
+    output, given = os.pipe()
+    write_file(Path(f"/dev/fd/{given}"), "text")
+    os.close(given)
+    with os.fdopen(output) as pipe:
+        assert pipe.read() == "text"
+
+
+def test_a_link_keeps_its_name_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a long text")
+    (tmp_path / "link").symlink_to("file")
+    write_file(tmp_path / "link", "short")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "short"
+
+
+def test_a_capture_replaces_no_device(tmp_path: Path) -> None:
+    """Given a named pipe, as Wireshark reads, expect a message, and the pipe as it was."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null"), Path("/dev/stdout")):
+        with pytest.raises(UsageError, match="is no file"), capture_file(path):
+            pass
+    assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(UsageError, match="is a folder"), capture_file(tmp_path):
+        pass
