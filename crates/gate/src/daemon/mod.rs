@@ -22,6 +22,7 @@ mod plan_checks;
 mod privileged;
 mod report;
 mod reporting;
+mod service_manager;
 mod socket_broker;
 mod supervisor;
 mod tunnel_device;

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::control::{Control, Reply, changed_settings};
 use super::pep_sockets::{OpenPep, WorkerSockets};
 use super::report::{PepWorkers, ToWorker, WorkerReport};
+use super::service_manager::ServiceManager;
 use super::tunnel_device::OpenTunnel;
 use super::tunnel_report::TunnelPeerReport;
 use super::worker_process::WorkerProcess;
@@ -47,6 +48,7 @@ pub(super) struct Supervisor<'plan> {
     killed: Vec<WorkerProcess>,
     /// The listener for metrics, which the first worker serves, whichever process it has.
     metrics: Option<OwnedFd>,
+    manager: ServiceManager,
     clock: Clock,
     /// Until when the rules hold new connections; `None` until all workers have reported for the first time.
     held_until: Option<Instant>,
@@ -95,6 +97,7 @@ impl<'plan> Supervisor<'plan> {
             workers: Vec::new(),
             killed: Vec::new(),
             metrics,
+            manager: ServiceManager::from_environment(),
             clock,
             held_until: None,
             lacks_rules: false,
@@ -151,6 +154,7 @@ impl<'plan> Supervisor<'plan> {
                     log("SIGHUP: nothing is changed; `bentpipe gateway reload` reloads a tunnel")
                 }
                 Some(signal) => {
+                    self.manager.stopping();
                     log(&format!("{signal}: ends{}", self.totals()));
                     return Ok(Ended::BySignal);
                 }
@@ -177,6 +181,7 @@ impl<'plan> Supervisor<'plan> {
             self.killed.retain_mut(|process| !process.has_ended());
             self.restart_due(now);
             self.renew(now);
+            self.manager.running(now);
         }
     }
 
@@ -300,6 +305,7 @@ impl<'plan> Supervisor<'plan> {
         let state = self.state(now);
         // A disk that is full must not end connections.
         let _ = replace_file(&self.plan.state_file, &state);
+        self.manager.ready();
         let Ok(message) = serde_json::to_vec(&ToWorker::State(Box::new(state))) else { return };
         for process in self.workers.iter().filter_map(|worker| worker.process.as_ref()) {
             let _ = process.send(&message);

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use bentpipe_gate::daemon::Plan;
 use rustix::process::Signal;
@@ -40,17 +42,9 @@ fn a_hangup_ends_no_connection_and_the_end_is_logged() {
         return;
     }
     let mut setup = Setup::new("hangup");
-    setup.signal(setup.daemon.id(), Signal::TERM);
-    assert!(setup.daemon.wait().expect("it ends").success());
     let log_file = setup.folder.join("log");
-    setup.daemon = setup.router.on(Host::Gateway, || {
-        let log = fs::File::create(&log_file).expect("a file");
-        let mut command = Command::new(PROGRAM);
-        let daemon = command.stdin(Stdio::piped()).stderr(log).spawn();
-        let mut daemon = daemon.expect("the program starts");
-        let plan = serde_json::to_vec(&setup.plan).expect("a plan");
-        daemon.stdin.take().expect("a pipe").write_all(&plan).expect("it reads its plan");
-        daemon
+    restart(&mut setup, |command| {
+        command.stderr(fs::File::create(&log_file).expect("a file"));
     });
     setup.state(|_| true);
     let listener = setup.listen(crate::router::SERVERS[0]);
@@ -58,7 +52,7 @@ fn a_hangup_ends_no_connection_and_the_end_is_logged() {
     for pid in setup.workers().into_iter().chain([setup.daemon.id()]) {
         setup.signal(pid, Signal::HUP);
     }
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     client.write_all(b"still").expect("the connection is open");
     server.read_exact(&mut [0; 5]).expect("the connection is open");
     setup.state(|report| report.to_server_bytes == 5);
@@ -72,6 +66,50 @@ fn a_hangup_ends_no_connection_and_the_end_is_logged() {
         "SIGTERM: ends; the PEP split 1 connections (1 are open, and reset), 0 passed unsplit; 5 B to servers, 0 B to clients",
     ];
     assert!(lines.ends_with(&expected), "{log}");
+}
+
+/// Given a service manager that expects a sign each 200 ms, expect it to be told of the start, then twice as often, and of
+/// the end.
+#[test]
+fn a_service_manager_is_told_of_the_start_and_the_end() {
+    if !is_possible() {
+        return;
+    }
+    let mut setup = Setup::new("notify");
+    let path = setup.folder.join("notify");
+    let manager = UnixDatagram::bind(&path).expect("a new socket");
+    manager.set_read_timeout(Some(Duration::from_secs(60))).expect("it is not zero");
+    restart(&mut setup, |command| {
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
+    });
+    let told = || {
+        let mut text = [0; 64];
+        let length = manager.recv(&mut text).expect("the daemon tells");
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut before: Vec<_> =
+        std::iter::repeat_with(told).take_while(|it| it != "READY=1").collect();
+    before.dedup();
+    assert!(before.iter().all(|it| it == "WATCHDOG=1"), "{before:?}");
+    setup.state(|_| true);
+    assert_eq!([told(), told()], ["WATCHDOG=1", "WATCHDOG=1"]);
+    setup.signal(setup.daemon.id(), Signal::TERM);
+    assert!(setup.daemon.wait().expect("it ends").success());
+    assert!(std::iter::repeat_with(told).take(1_000).any(|it| it == "STOPPING=1"));
+}
+
+/// Ends the daemon, and starts another one as `change` has it.
+fn restart(setup: &mut Setup, change: impl FnOnce(&mut Command) + Send) {
+    setup.signal(setup.daemon.id(), Signal::TERM);
+    assert!(setup.daemon.wait().expect("it ends").success());
+    setup.daemon = setup.router.on(Host::Gateway, || {
+        let mut command = Command::new(PROGRAM);
+        change(&mut command);
+        let mut daemon = command.stdin(Stdio::piped()).spawn().expect("the program starts");
+        let plan = serde_json::to_vec(&setup.plan).expect("a plan");
+        daemon.stdin.take().expect("a pipe").write_all(&plan).expect("it reads its plan");
+        daemon
+    });
 }
 
 /// Given a plan, expect `check` to print the bounds and to leave no rule; given an interface that is not there, expect
