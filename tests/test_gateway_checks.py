@@ -379,6 +379,11 @@ def test_a_tunnel_that_fails_open_is_advised_against(
     lines = capsys.readouterr().out.splitlines()
     (line,) = (line for line in lines if line.startswith("-  "))
     assert line.endswith("packets for the networks of its peers leave in clear text.")
+    healthy.setenv("COLUMNS", "80")
+    print_checks(checks)
+    on_terminal = capsys.readouterr().out
+    assert max(map(len, on_terminal.splitlines())) <= 80
+    assert on_terminal.split() == "\n".join(lines).split()
 
 
 def test_a_route_beside_that_of_the_tunnel_is_to_be_deleted_first(

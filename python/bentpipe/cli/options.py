@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -189,13 +191,24 @@ def up_for(started_unix_s: float) -> str:
 
 
 def print_checks(checks: Sequence[Check]) -> None:
-    """Print checks in a table, warnings with an exclamation mark, failures with their remedy."""
+    """Print checks in a table, those that fail with their remedy; on a terminal its lines fit.
+
+    Of those with a dash, other things work without what they need.
+    """
     width = max(len(check.name) for check in checks)
+    is_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+    line = textwrap.TextWrapper(
+        width=shutil.get_terminal_size().columns if is_terminal else sys.maxsize,
+        subsequent_indent=" " * (width + 6),
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     for check in checks:
         mark = "ok " if check.ok else "NO " if check.needed else "-  "
-        print(f"{mark} {check.name:{width}}  {check.found}")
+        print(line.fill(f"{mark} {check.name:{width}}  {check.found}"))
         if not check.ok:
-            print(f"{'':{width + 6}}To fix it: {check.fix}")
+            print(line.fill(f"{line.subsequent_indent}To fix it: {check.fix}"))
 
 
 def show_status(
