@@ -168,6 +168,8 @@ def test_a_sweep_writes_a_report_that_serve_lists(
     assert "goodput, application bits over link.forward.rate. Mean of the runs" in page
     assert (out / "charts/sweep.csv").read_text().startswith("line,link.forward.rate [Mbit/s]")
     assert bentpipe("report", out, "--junit", tmp_path / "junit.xml").code == 99
+    called = bentpipe("report", out, "--threshold", "flows.goodput_bps > 0 bit/s")
+    assert (called.code, "give it to bentpipe sweep" in called.err) == (2, True)
     assert (tmp_path / "junit.xml").read_text().count("<failure") == 1
     (entry,) = Catalog(out.parent).entries()
     assert (entry.kind, entry.has_report) == ("sweep", True)

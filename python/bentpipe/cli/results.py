@@ -49,7 +49,12 @@ def report(
     require_folder(report)
     path = folder / results.REPORT if report is None else report
     kind = kind_of(read_manifest(folder))
-    if kind == "sweep" and not threshold:
+    if kind == "sweep":
+        if threshold:
+            raise UsageError(
+                f"--threshold: {folder} is a sweep, which checks its thresholds in every run; give "
+                "it to bentpipe sweep"
+            )
         _report_sweep(folder, path, tables, junit)
         return
     if kind != "run" and tables is not None and not (report or threshold or junit):
