@@ -55,6 +55,8 @@ def test_derived_figures_match_hand_calculations() -> None:
     waited, mean_ns = terminal["order_waited_packets"], terminal["order_wait_mean_ns"]
     assert mean_ns == terminal["order_wait_sum_ns"] / waited <= terminal["order_wait_max_ns"]
     assert result.flows["received_segments"][0] == 2_000
+    assert result.flows["lost_bit_error_packets"][0] == 0
+    assert result.flows["loss_percent"][0] == 0
 
 
 def test_without_a_tunnel_the_same_losses_stay() -> None:

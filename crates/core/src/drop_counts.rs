@@ -1,13 +1,13 @@
 //! Packets dropped, by flow and cause.
 
-use crate::packet::{FlowId, Origin, Packet};
+use crate::packet::{FlowId, Origin, Packet, Payload};
 use crate::trace::DropCause;
 
 /// Packets dropped, by [`DropCause`].
 pub type ByCause = [u64; DropCause::ALL.len()];
 
 /// Packets dropped, by flow, by the end of the flow that created them, and by cause. Packets nested
-/// in a dropped packet count for their own flows.
+/// in a dropped packet count for their own flows, unless a decoder recovers them.
 #[derive(Clone, Debug, Default)]
 pub struct DropCounts(Vec<FlowDrops>);
 
@@ -46,14 +46,19 @@ impl DropCounts {
         self.0.get(flow.0 as usize).map_or(0, |drops| drops.recovered_payload_bytes)
     }
 
-    /// Counts a packet that a decoder recovered, and those nested in it.
-    pub(crate) fn recover(&mut self, packet: &Packet) {
-        if let Some(drops) = self.0.get_mut(packet.flow.0 as usize)
-            && packet.id.origin() == Origin::Sender
-        {
-            drops.recovered_payload_bytes += u64::from(packet.tcp_payload());
+    /// Counts a packet that a decoder recovered, and those nested in it, as not dropped. `dropped` is why the packet that
+    /// carried it was, if it was.
+    pub(crate) fn recover(&mut self, packet: &Packet, dropped: Option<DropCause>) {
+        if let Some(drops) = self.0.get_mut(packet.flow.0 as usize) {
+            let origin = packet.id.origin();
+            if let Some(cause) = dropped {
+                drops.packets[origin as usize][cause as usize] -= 1;
+            }
+            if origin == Origin::Sender {
+                drops.recovered_payload_bytes += u64::from(packet.tcp_payload());
+            }
         }
-        packet.nested().iter().for_each(|inner| self.recover(inner));
+        packet.nested().iter().for_each(|inner| self.recover(inner, dropped));
     }
 
     /// Counts a dropped packet, and those nested in it.
@@ -71,6 +76,10 @@ impl DropCounts {
                 drops.transmitted_payload_bytes += u64::from(packet.tcp_payload());
             }
         }
+        if let Payload::Source(symbol) = &packet.payload {
+            // A copy of the packet, if there is one, is not another packet.
+            let _ = symbol.dropped.set(cause);
+        }
         for inner in packet.nested() {
             self.add_inner(cause, inner, transmitted);
         }
@@ -80,8 +89,11 @@ impl DropCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coding::SymbolId;
+    use crate::packet::PacketId;
     use crate::packet::segment::Segment;
-    use crate::packet::{PacketId, Payload};
+    use crate::packet::symbol::{SourceHeader, SourceSymbol, StreamId};
+    use std::sync::{Arc, OnceLock};
 
     fn packet(flow: u32, origin: Origin, payload: Payload) -> Packet {
         let flow = FlowId(flow);
@@ -107,6 +119,31 @@ mod tests {
             assert_eq!(counts.packets(FlowId(flow), Origin::Sender), ByCause::default());
         }
     }
+
+    /// Given two packets as symbols of which one is dropped with a bit error, and both of which a decoder recovers, the
+    /// other one because it is late, expect none to be lost.
+    #[test]
+    fn a_recovered_packet_is_not_lost() {
+        let symbols = [1, 2].map(|serial| {
+            let id = PacketId::new(FlowId(0), Origin::Sender, serial);
+            let header = SourceHeader {
+                stream: StreamId::default(),
+                id: SymbolId(serial as u32),
+                sent_us: 0,
+            };
+            let packet = Packet { id, ..packet(0, Origin::Sender, Payload::default()) };
+            Arc::new(SourceSymbol { header, sequence: 0, packet, dropped: OnceLock::new() })
+        });
+        let mut counts = DropCounts::of_flows(1);
+        let carrier = packet(1, Origin::Sender, Payload::Source(Arc::clone(&symbols[0])));
+        counts.add(DropCause::BitError, &carrier);
+        assert_eq!(counts.packets(FlowId(0), Origin::Sender).iter().sum::<u64>(), 1);
+        for symbol in &symbols {
+            counts.recover(&symbol.packet, symbol.dropped.get().copied());
+        }
+        assert_eq!(counts.packets(FlowId(0), Origin::Sender), ByCause::default());
+    }
+
     /// Given segments of 1000 bytes that are dropped before the link, after it, and in a frame after it,
     /// and an ACK after it, expect the payload of the second and the third.
     #[test]
@@ -125,9 +162,10 @@ mod tests {
         }
         assert_eq!(counts.transmitted_payload_bytes(FlowId(0)), 2_000);
         for packet in [&after, &ack, &frame] {
-            counts.recover(packet);
+            counts.recover(packet, Some(DropCause::BitError));
         }
         assert_eq!(counts.recovered_payload_bytes(FlowId(0)), 2_000);
-        assert_eq!(counts.packets(FlowId(0), Origin::Sender)[DropCause::BitError as usize], 3);
+        // The one that was dropped before the link.
+        assert_eq!(counts.packets(FlowId(0), Origin::Sender)[DropCause::BitError as usize], 1);
     }
 }

@@ -265,9 +265,9 @@ impl<'a> Cx<'a> {
         self.trace(self.now, EventKind::Dropped(cause), packet);
     }
 
-    /// Counts a packet that was dropped, for its flow, as recovered by a decoder.
-    pub(crate) fn record_recovery(&mut self, packet: &Packet) {
-        self.outbox.drops.recover(packet);
+    /// Counts a packet as recovered by a decoder, for its flow; `dropped` is why it was lost, if it was.
+    pub(crate) fn record_recovery(&mut self, packet: &Packet, dropped: Option<DropCause>) {
+        self.outbox.drops.recover(packet, dropped);
     }
 
     /// The number of packets sent but not yet delivered.

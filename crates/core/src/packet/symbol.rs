@@ -1,9 +1,10 @@
 //! Symbols of a coded tunnel: their headers, and symbols as payloads of packets.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Packet;
 use crate::coding::{RepairId, SymbolId};
+use crate::trace::DropCause;
 
 /// The number of a stream: the symbols of one sender from its start, or from that of its receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct SourceSymbol {
     pub sequence: u32,
     /// The packet.
     pub packet: Packet,
+    /// Why the packet that carried it was dropped, if it was: a decoder that recovers it takes it off the lost ones.
+    pub dropped: OnceLock<DropCause>,
 }
 
 /// A repair symbol of a coded tunnel. Contents are not modelled: a decoder computes from coefficients and sizes which

@@ -10,7 +10,7 @@ mod ledger;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::message::{
     FEEDBACK_BYTES, Message, PACKET_BYTES, REPAIR_BYTES, ReceiverId, SOURCE_BYTES, UNCODED_BYTES,
@@ -167,7 +167,8 @@ impl Tunnel {
             return;
         };
         let header = self.endpoint.on_source_sent(now, peer, &symbol_bytes);
-        let symbol = Arc::new(SourceSymbol { header, sequence, packet: inner });
+        let symbol =
+            Arc::new(SourceSymbol { header, sequence, packet: inner, dropped: OnceLock::new() });
         self.contents[peer].keep(Arc::clone(&symbol));
         let bytes = ENVELOPE_BYTES + SOURCE_BYTES as u32 + symbol_bytes;
         self.send(cx, peer, outer, bytes, Payload::Source(symbol));
@@ -299,6 +300,7 @@ impl Tunnel {
         let contents = &mut self.contents[peer];
         let symbols: Vec<_> = recovered.filter_map(|&id| contents.take(id)).collect();
         for symbol in symbols {
+            let dropped = symbol.dropped.get().copied();
             let (sequence, mut inner) = taken(symbol);
             match self.signal.next(inner.ecn) {
                 Shown::Hidden => {}
@@ -312,7 +314,7 @@ impl Tunnel {
             }
             inner.transmitted = true;
             self.accounts.recover(&inner);
-            cx.record_recovery(&inner);
+            cx.record_recovery(&inner, dropped);
             self.restore_order(cx, sequence, inner);
         }
     }
