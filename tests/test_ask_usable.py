@@ -201,6 +201,23 @@ def test_images_are_judged_by_those_that_are_late() -> None:
     assert answer.figures["image_p95_ns"].mean == 11e9
 
 
+@pytest.mark.system
+def test_images_that_did_not_arrive_have_no_time() -> None:
+    """Given 20 MB up a return of 512 kbit/s, expect a bound, 313 s on paper, and no effect on it.
+
+    160 Mbit take 312.5 s, and two round trips over GEO 1.08 s; a run has 120 s.
+    """
+    settings = ["link.forward.rate=4Mbit/s", "link.return.rate=512kbit/s"]
+    settings.append("traffic.image.direction=return")
+    answer = ask("usable", "geo", image="20 MB", settings=settings, seeds=2, threads=1)
+    assert answer.figures["image_cut_percent"].mean == 100
+    assert "an unknown time, more than 11" in answer.lines[2]
+    assert "100 % had not arrived at the end of a run" in answer.lines[2]
+    assert "an image takes 313.6 s at least" in answer.reason
+    assert "rate of the return link" in answer.reason
+    assert not any("the time of 95 % of the images" in effect.figure for effect in answer.effects)
+
+
 def test_the_codec_of_the_call_is_named() -> None:
     assert Usable().codec == "G.711"
     assert Usable(settings=["traffic.call.codec=g729"]).codec == "G.729A"

@@ -47,3 +47,12 @@ def test_a_capture_replaces_no_device(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
     with pytest.raises(UsageError, match="is a folder"), capture_file(tmp_path):
         pass
+
+
+def test_what_is_printed_next_follows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Given ``> page``, whose file is written from its offset, expect no text over another one."""
+    with (tmp_path / "page").open("w") as stdout:
+        write_file(Path(f"/dev/fd/{stdout.fileno()}"), "page\n")
+        os.write(stdout.fileno(), b"path\n")
+    assert (tmp_path / "page").read_text() == "page\npath\n"
+    assert capfd.readouterr().out == ""

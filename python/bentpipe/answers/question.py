@@ -262,18 +262,23 @@ class LinkQuestion(Question):
         if self.experiment.interrupted:
             return []
         self.remedies = [*better_commands(self, before, changed)]
+        figure, figure_text = self._shown(before)
         # The answer names the largest of them.
         count = max(len(changed), 1)
         effects = [
             Effect(
                 assumption.text,
                 assumption.instead,
-                before.change(self.figure, after, count),
-                self.figure_text,
+                before.change(figure, after, count),
+                figure_text,
             )
             for assumption, after in changed.items()
         ]
         return [effect for effect in effects if np.isfinite(effect.percent.mean)]
+
+    def _shown(self, _before: Measurements) -> tuple[str, str]:
+        """Return the figure that is shown for other assumptions, and its words."""
+        return self.figure, self.figure_text
 
     def adjusted_count(
         self,

@@ -26,6 +26,8 @@ _BASE: Final = "as asked"
 NEAR: Final = 0.85
 # What a transfer that fills the link reaches.
 FULL: Final = 0.98
+# The largest rate in the comparison with Linux TCP, docs/model/validation.md.
+COMPARED_BPS_MAX: Final = 50_000_000
 _TCP: Final = "traffic.transfer.tcp"
 _SHORT_NS: Final = 10 * NS_PER_S
 # What makes a sender reduce its rate: losses by cause, and ECN marks of the queue.
@@ -82,6 +84,15 @@ class Tcp(Transfer):
             short = ("traffic.transfer.duration=10s", "duration=10s")
             assumptions.append(Assumption("transfer of 10 s", self.length, short))
         return assumptions
+
+    @property
+    def is_like_compared(self) -> bool:
+        """Whether the link is like those that were compared with Linux TCP."""
+        return self.rate_bps <= COMPARED_BPS_MAX and all(
+            direction["rate_bps"]["kind"] == direction["delay_ns"]["kind"] == "constant"
+            and not direction["jitter_ns"]
+            for direction in self.directions
+        )
 
     def _judge(self, measurements: Mapping[str, Measurements]) -> Answer:
         base, bounds, path = measurements[_BASE], self.bounds_bps(), self.path_over_time

@@ -148,6 +148,8 @@ class Usable(LinkQuestion):
             start_up_ns = end_ns - lecture["start_ns"]
         images = result.tables["exchanges"].filter(pl.col("flow") == entries.index("image"))
         images_ns = times_ns(images, end_ns, MAX_IMAGE_NS)
+        # Of those that `times_ns` counts.
+        cut = images.filter(pl.col("start_ns") <= end_ns - MAX_IMAGE_NS)["finished_ns"].is_null()
         return {
             **{name: worse[name] for name in _OF_CALL},
             **{f"{name}_r_factor": by_direction[name] for name in _DIRECTIONS},
@@ -157,7 +159,14 @@ class Usable(LinkQuestion):
             "lecture_stall_percent": lecture["stall_ratio_percent"],
             **quantiles("image", images_ns),
             "image_late_percent": Samples(np.where(images_ns > MAX_IMAGE_NS, 100.0, 0.0)),
+            "image_cut_percent": Samples(np.where(cut.to_numpy(), 100.0, 0.0)),
         }
+
+    def _shown(self, before: Measurements) -> tuple[str, str]:
+        # Of images that did not arrive, no time is known.
+        if before.mean("image_cut_percent") > MAX_LATE_PERCENT:
+            return "unplayed_percent", "the share of the call's packets that are not played"
+        return super()._shown(before)
 
     @property
     def codec(self) -> str:
@@ -166,9 +175,17 @@ class Usable(LinkQuestion):
         return CODECS[name].title.partition(" ")[0].rstrip(",")
 
     @property
+    def image_direction(self) -> DirectionName:
+        """The direction of the images, which a setting may change."""
+        flows = self.base.data["flows"]
+        name: DirectionName = next(it["direction"] for it in flows if it["name"] == "image")
+        return name
+
+    @property
     def image_on_paper_ns(self) -> float:
         """Two round trips, for the handshake and the request, and the bits of an image."""
-        return 2 * self.rtt_ns + 8 * NS_PER_S * self.size_bytes / self.rate_bps
+        rate_bps = self.rate_bps if self.image_direction == "forward" else self.return_bps
+        return 2 * self.rtt_ns + 8 * NS_PER_S * self.size_bytes / rate_bps
 
     def _judge(self, measurements: Mapping[str, Measurements]) -> Answer:
         (base,) = measurements.values()

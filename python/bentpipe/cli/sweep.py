@@ -324,6 +324,12 @@ def _execute(running: SweepRun, executor: Executor) -> None:
         cells = counted(len(running.definition.cells), "cell")
         what = f"no run of {without:,} of {cells} has a value of {until.metric}"
         note(f"--until-ci: {what}: no seeds were added there")
+    if (wide := running.cells_too_wide) and (until := running.definition.until_ci):
+        cells = counted(len(running.definition.cells), "cell")
+        note(
+            f"--until-ci: {wide:,} of {cells} did not reach {until.width:.4g} of the mean with "
+            f"{until.max_seeds:,} seeds (--max-seeds)"
+        )
 
 
 def _output(sweep: Sweep, folder: SweepFolder, kept: str | None, *, as_json: bool) -> None:

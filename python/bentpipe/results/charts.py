@@ -306,7 +306,11 @@ def _change(samples: _Samples, result: Result, bins: int, quantity: Quantity) ->
     at = np.unique(np.append(np.arange(0, last + 1, intervals), last))
     if at.size < 2:  # noqa: PLR2004 - a change needs two moments
         return nothing
-    values = quantity({name: np.diff(values[at]) for name, values in rows.items()})
+    change = {name: np.diff(values[at]) for name, values in rows.items()}
+    if "lost_packets" in change:
+        # A packet that a decoder recovers later is taken off the lost ones then.
+        change["lost_packets"] = np.maximum(change["lost_packets"], 0)
+    values = quantity(change)
     time_s = rows["time_ns"][at] / NS_PER_S
     return Series(samples.name, time_s, np.append(values, values[-1]), samples.group)
 

@@ -11,6 +11,8 @@ import csv
 import json
 import os
 import platform
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -55,7 +57,7 @@ def shown_time(ended: object) -> str | None:
     """Return the time of an execution for a message; None if it is unknown."""
     try:
         return datetime.fromisoformat(str(ended)).astimezone(UTC).strftime(_SHOWN_TIME)
-    except ValueError:
+    except (OverflowError, ValueError):
         return None
 
 
@@ -123,13 +125,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         UsageError: the folder or the manifest does not exist, or is not one of bentpipe.
     """
     file = folder / MANIFEST
-    if not folder.exists():
-        raise UsageError(f"{folder}: {no_such('folder', folder)}")
     try:
         manifest = json.loads(read_file(folder, MANIFEST, Path.read_bytes))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        # `Path.exists` raises an error for a folder that may not be read.
+        if not os.path.exists(folder):  # noqa: PTH110
+            raise UsageError(f"{folder}: {no_such('folder', folder)}") from None
         raise UsageError(f"{folder}: not a bentpipe result: it has no {MANIFEST}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {error_text(error)}") from None
+    except ValueError as error:
         raise UsageError(f"{file}: cannot be read: {error}") from None
     if not isinstance(manifest, dict) or "bentpipe_version" not in manifest:
         raise UsageError(f"{file}: not the manifest of a bentpipe result")
@@ -222,12 +227,23 @@ def write_file(path: Path, content: str | bytes) -> None:
     """
     with writing(path):
         if is_stream(path):
-            # To a file that is open already, after what it has.
-            with path.open("ab") as stream:
+            number = _open_number(path)
+            if number is not None:
+                # What was printed is before it, and what is printed next is after it.
+                sys.stdout.flush()
+            with path.open("ab") if number is None else os.fdopen(os.dup(number), "wb") as stream:
                 stream.write(_bytes(content))
             return
         with _replaced(Path(os.path.realpath(path))) as temporary:
             temporary.write_bytes(_bytes(content))
+
+
+def _open_number(path: Path) -> int | None:
+    """Return the number of an open file of this process; None if the path names none."""
+    named = os.path.abspath(path)  # noqa: PTH100
+    standard = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+    match = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d{1,6})", named)
+    return int(match[1]) if match else standard.get(named)
 
 
 def is_stream(path: Path) -> bool:

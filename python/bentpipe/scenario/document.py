@@ -138,7 +138,11 @@ def read_file(path: Path) -> Document:
     """
     if str(path) != "-":
         return read_text(file_text(path, _CONTENT), str(path))
-    content = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
+    try:
+        content = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
+    except (AttributeError, OSError):
+        # Python has no standard input where it is closed.
+        raise file_error(STDIN, "cannot be read; name a file") from None
     return read_text(_decoded(content, STDIN, _CONTENT, LARGEST_FILE_BYTES), STDIN)
 
 

@@ -258,7 +258,10 @@ def _values(value: object) -> list[Any]:
 
 def _sampled(value: object) -> list[Any] | Range:
     parsed = read_range(value) if isinstance(value, str) else None
-    return parsed if isinstance(parsed, Range) else _values(value)
+    sampled = parsed if isinstance(parsed, Range) else _values(value)
+    if sampled == []:
+        raise UsageError("has no values; give at least one")
+    return sampled
 
 
 Values = Annotated[Any, _checked(_values)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -79,7 +80,14 @@ class SweepRun:
         # Cells that get no more seeds; those of them that have no value in any run.
         self._narrow: set[int] = set()
         self.cells_without_value = 0
+        # Cells whose interval is too wide with as many seeds as a cell may have.
+        self.cells_too_wide = 0
         if definition.until_ci is not None:
+            most = definition.until_ci.max_seeds
+            if len(definition.seeds) > most:
+                raise UsageError(
+                    f"max_seeds: read {most}; each cell has {len(definition.seeds)} seeds at first"
+                )
             plan = definition.cells[0].plan
             schema = flow_schema(plan.data, plan.entries)
             numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
@@ -173,7 +181,8 @@ class SweepRun:
         All runs that were wanted so far have ended, so that the seeds do not depend on the order in
         which they ended, and a resumed sweep adds the same ones.
         """
-        if self.definition.until_ci is None:
+        until = self.definition.until_ci
+        if until is None:
             return False
         before = self.total
         journal = self.folder.journal
@@ -186,9 +195,11 @@ class SweepRun:
             more: int | None = 0
             if records:
                 flows = rows_of(unpack(records), cell.plan.data, cell.plan.entries)["flows"]
-                more = self.definition.until_ci.missing_seeds(flows, len(seeds))
-                if more is None:
-                    self.cells_without_value += 1
+                more = replace(until, max_seeds=sys.maxsize).missing_seeds(flows, len(seeds))
+                self.cells_without_value += more is None
+                left = until.max_seeds - len(seeds)
+                self.cells_too_wide += bool(more) and left <= 0
+                more = more and max(min(more, left), 0)
             if not more:
                 self._narrow.add(point)
                 continue
