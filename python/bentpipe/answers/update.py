@@ -1,9 +1,10 @@
 """How long a file to many sites takes, and what it costs users.
 
 Each site downloads a copy over TCP, some at the same time. It is sent around the clock in the class
-of the users or in the lowest one, or in the night alone. The users read pages: each takes a page,
-thinks for 15 s on average, and takes the next. Pages by day and in the night are compared with
-those in the same queue without the update. One transmission to all is a bound on paper.
+of the users or in the lowest one, or in the night alone, in either class. The users read pages:
+each takes a page, thinks for 15 s on average, and takes the next. Pages by day and in the night are
+compared with those in the same queue without the update. One transmission to all is a bound on
+paper.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ WAYS: Final[Mapping[str, tuple[Sequence[str], int, bool]]] = {
     "in the class of the users": ((DAY, NIGHT), 0, False),
     "in the lowest class": ((DAY, NIGHT), 1, True),
     "in the night alone": ((NIGHT,), 0, False),
+    "in the night alone, in the lowest class": ((NIGHT,), 1, True),
 }
 CASES: Final[Sequence[Case]] = [
     (when, priority, classes)
@@ -60,7 +62,7 @@ _WORSE: Final = ("gains", "equal", "not decided", "loses")
 
 @dataclass(kw_only=True, eq=False)
 class Update(LinkQuestion):
-    """The time of an update in three ways, and what it costs the users."""
+    """The time of an update in four ways, and what it costs the users."""
 
     sites: Annotated[int, Option("Sites that each get the file.", "N", min=1)] = 100
     size: Annotated[str, Option("The size of the file.", "SIZE")] = "500MB"
