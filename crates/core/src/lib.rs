@@ -12,6 +12,7 @@ mod call_counter;
 pub mod coding;
 pub mod conformance;
 pub mod delays;
+pub mod drop_cause;
 pub mod drop_counts;
 pub mod engine;
 pub mod graph;

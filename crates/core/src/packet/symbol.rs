@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Packet;
 use crate::coding::{RepairId, SymbolId};
-use crate::trace::DropCause;
+use crate::drop_cause::DropCause;
 
 /// The number of a stream: the symbols of one sender from its start, or from that of its receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
