@@ -82,9 +82,13 @@ def test_a_headline_from_fresh_seeds_is_that_of_all_seeds(name: str) -> None:
 
 
 def verdicts(name: str, seeds: int, first_seed: int) -> dict[Any, Verdict]:
-    """Return all comparisons of the question as it is by default, from these seeds."""
+    """Return all comparisons of the question as it is by default, from these seeds.
+
+    A load is a number of channels that these seeds have found; here it is its rank.
+    """
     found: dict[Any, Verdict] = asked(name, seeds, first_seed).answer().facts["compared"]
-    return found
+    loads = sorted({load for load, *_ in found})
+    return {(loads.index(load), *pair): verdict for (load, *pair), verdict in found.items()}
 
 
 @pytest.mark.thorough

@@ -89,7 +89,8 @@ QUALITIES: Mapping[str, Quality] = {
         _ranges("calls", "calls_aggregated"),
         (*SETTINGS,),
         {"packets_per_second": 300},
-        ("traffic.call.duration=500ms", "duration=2s"),
+        # Longer than the longest delay: a processor is loaded by both directions at the same time.
+        ("traffic.call.duration=2s", "duration=4s"),
     ),
     # TCP that a worse link slows down fills a common queue less: the call has one of its own.
     "usable": Quality(
@@ -109,7 +110,8 @@ def links(part: str, rate_kbps: int, delay_ms: int, factor: int) -> tuple[list[s
         "rate": (f"{rate_kbps}kbit/s", f"{rate_kbps // factor}kbit/s"),
         "delay": (f"{delay_ms}ms", f"{factor * delay_ms}ms"),
         "loss": ("1e-9", f"{factor}e-6"),
-        "queue": (f"{queue_kb}kB", f"{queue_kb // (4 * factor)}kB"),
+        # At least two packets.
+        "queue": (f"{queue_kb}kB", f"{max(queue_kb // (4 * factor), 3)}kB"),
     }
     better = [f"{SETTINGS[name]}={values[name][0]}" for name in SETTINGS]
     return better, [*better, f"{SETTINGS[part]}={values[part][1]}"]
