@@ -183,9 +183,24 @@ impl Setup {
     }
 
     pub(crate) fn signal(&self, pid: u32, signal: Signal) {
-        let pid = Pid::from_raw(pid.cast_signed()).expect("not zero");
-        kill_process(pid, signal).expect("it runs");
+        let process = Pid::from_raw(pid.cast_signed()).expect("not zero");
+        kill_process(process, signal).expect("it runs");
+        if signal == Signal::STOP {
+            // Threads on other processors go on until they see it.
+            until(|| has_stopped(pid));
+        }
     }
+}
+
+/// Whether all threads of a process have stopped (proc(5), `/proc/pid/task/tid/stat`).
+fn has_stopped(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let mut stats =
+        tasks.map(|task| fs::read_to_string(task.expect("a thread").path().join("stat")));
+    stats.all(|stat| {
+        let stat = stat.expect("its state");
+        stat.rsplit_once(") ").is_some_and(|(_, after_name)| after_name.starts_with('T'))
+    })
 }
 
 /// Closes the connections that wait to be accepted.
