@@ -22,7 +22,7 @@ PROPTEST_RNG_SEED ?= 1
 PROPTEST_CASES ?= 64
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-format check-rust check-python docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-format check-rust check-python check-style check-types check-texts docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
@@ -59,7 +59,7 @@ test: $(VENV)/.installed
 
 # With `LINT_WITH_TESTS=yes`, as in CI, Clippy compiles the tests: its lints take a tenth of the time of a build of their own.
 LINT_WITH_TESTS ?= no
-CLIPPY_yes := RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS="-D warnings"
+CLIPPY_yes := env RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS="-D warnings"
 CARGO_TESTS := $(CLIPPY_$(LINT_WITH_TESTS)) cargo
 
 # The log, so that its lines are not mixed with those of Python's tests.
@@ -96,12 +96,12 @@ test-all: $(VENV)/.installed
 wording: $(VENV)/.installed
 	$(PYTEST) -n 0 --update-wording $$(grep -l wording tests/test_*.py)
 
-# What `make test` needs: with -j, beside other targets.
+# What `make test` needs: with -j, beside other targets, and after the installation, for which most of them wait.
 build-tests:
-	$(CARGO_TESTS) test --workspace --quiet --no-run
+	nice $(CARGO_TESTS) test --workspace --quiet --no-run
 ifeq ($(LINT_WITH_TESTS),yes)
 	@# What no test needs.
-	$(CARGO_TESTS) build --profile test --workspace --lib --bins --quiet --features pyo3/extension-module
+	nice $(CARGO_TESTS) build --profile test --workspace --lib --bins --quiet --features pyo3/extension-module
 endif
 
 # Else each of the parallel processes would rewrite the assertions of all tests.
@@ -118,11 +118,17 @@ ifneq ($(LINT_WITH_TESTS),yes)
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 endif
 
-check-python: $(VENV)/.installed
+check-python: check-style check-types check-texts
+
+check-style: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check-types: $(VENV)/.installed
+	$(BIN)/mypy
+
+check-texts: $(VENV)/.installed
 	$(BIN)/python -m pytest -q tests/check
 
 # Without --quiet, which turns off the warnings that strict mode counts.
