@@ -201,6 +201,19 @@ def test_cells_without_a_value_are_named(scenario: Path, bentpipe: Program) -> N
     assert "no run of 1 of 1 cell has a value of mos: no seeds were added there" in called.err
 
 
+def test_a_width_that_is_not_reached_is_told(scenario: Path, bentpipe: Program) -> None:
+    """Given bit errors and at most three seeds, expect the cell to be counted; and not with one."""
+    size = ("--set", "traffic.file.size=30kB", "--set", "link.forward.bit_error_rate=1e-5")
+    called = bentpipe(
+        *("sweep", scenario, *size, "--seeds", "2"),
+        *("--until-ci", "0.1%", "--max-seeds", "3", "--json"),
+    )
+    assert [cell["runs"] for cell in json.loads(called.out)["cells"]] == [3]
+    assert "1 of 1 cell did not reach 0.1 % of the mean with 3 seeds (--max-seeds)" in called.err
+    called = bentpipe("sweep", scenario, "--seeds", "5", "--until-ci", "1%", "--max-seeds", "3")
+    assert (called.code, "read 3; each cell has 5 seeds at first" in called.err) == (2, True)
+
+
 @pytest.mark.system
 def test_the_sweep_file_of_the_docs_is_one_of_the_examples(bentpipe: Program) -> None:
     page = (ROOT / "docs" / "how-to" / "run-a-sweep.md").read_text()

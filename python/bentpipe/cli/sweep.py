@@ -327,8 +327,8 @@ def _execute(running: SweepRun, executor: Executor) -> None:
     if (wide := running.cells_too_wide) and (until := running.definition.until_ci):
         cells = counted(len(running.definition.cells), "cell")
         note(
-            f"--until-ci: {wide:,} of {cells} did not reach {until.width:.4g} of the mean with "
-            f"{until.max_seeds:,} seeds (--max-seeds)"
+            f"--until-ci: {wide:,} of {cells} did not reach {100 * until.width:g} % of the mean "
+            f"with {until.max_seeds:,} seeds (--max-seeds)"
         )
 
 
