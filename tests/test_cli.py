@@ -33,6 +33,19 @@ def test_version(bentpipe: Program) -> None:
     assert bentpipe("--version") == Called(0, f"bentpipe {__version__}\n", "")
 
 
+def test_a_closed_standard_input_is_bad_input(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    called = bentpipe("run", "-")
+    assert (called.code, "<stdin>: cannot be read" in called.err) == (2, True)
+
+
+def test_a_folder_that_cannot_be_looked_up_is_bad_input(bentpipe: Program) -> None:
+    called = bentpipe("report", "a" * 300)
+    assert (called.code, "cannot be read: File name too long" in called.err) == (2, True)
+
+
 def test_help_names_every_verb(bentpipe: Program) -> None:
     called = bentpipe("--help")
     assert called.code == 0

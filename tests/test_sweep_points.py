@@ -200,6 +200,7 @@ def test_a_file_has_grids_groups_and_samples() -> None:
         ("points: 20", "point: 20", "yaml:8: latin_hypercube.point: unknown field"),
         ("[60 kB, 1 MB]", "5", "yaml:3: grid.link.forward.queue.limit: read 5; expected a list"),
         ("[60 kB, 1 MB]", "[]", "yaml:3: link.forward.queue.limit: has no values"),
+        ("[cubic, bbr]", "[]", "congestion_control: has no values"),
         ("[60 kB, 1 MB]", "lin(1 kB, 2 kB)", "yaml:3: grid.link.forward.queue.limit: read"),
         ("[1 Mbit/s, 2 Mbit/s]", "[1 Mbit/s]", "yaml:5: zip: needs fields with equal numbers"),
         ("link.return.rate", "link.forward.queue.limit", "yaml:6: .* is varied twice"),
