@@ -57,7 +57,7 @@ test: $(VENV)/.installed
 	$(MAKE) --no-print-directory -j2 test-rust test-python
 	$(PYTEST) -m "smoke and not thorough" $(PYTEST_OPTIONS) $$(grep -l mark.smoke tests/test_*.py)
 
-# With `LINT_WITH_TESTS=yes`, as in CI, Clippy compiles the tests: its lints take a tenth of the time of a build of their own.
+# With `LINT_WITH_TESTS=yes`, as in CI, Clippy compiles the tests: its lints take a third of the time of a build of their own.
 LINT_WITH_TESTS ?= no
 CLIPPY_yes := env RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS="-D warnings"
 CARGO_TESTS := $(CLIPPY_$(LINT_WITH_TESTS)) cargo
