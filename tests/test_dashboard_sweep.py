@@ -26,7 +26,13 @@ from bentpipe.cli.app import main
 from bentpipe.dashboard.app import create_app, progress_data
 from bentpipe.dashboard.catalog import Catalog
 from bentpipe.errors import UsageError
-from bentpipe.report.sweep import axes_of, draw_sweep, metrics_of, sweep_chart
+from bentpipe.report.sweep import (
+    axes_of,
+    draw_sweep,
+    metrics_of,
+    sweep_chart,
+    sweep_report,
+)
 from bentpipe.results.confidence import mean_intervals
 from bentpipe.results.output import OutputFolder, is_being_written
 from bentpipe.sweeps import Sweep
@@ -80,6 +86,10 @@ def test_a_chart_has_the_means_of_the_runs_with_their_intervals(sweep: Sweep) ->
     data = chart(sweep, metric="flows.goodput_bps", of="web", axis2="1")
     assert (data["x"], data["x_unit"], data["labels"]) == ("link.forward.delay", "ms", None)
     assert [line["name"] for line in data["lines"]] == ["cubic", "newreno"]
+    # What one value is taken of is said, also below the chart of the report.
+    assert data["fixed"] == ["link.forward.bit_error_rate=1e-05"]
+    report = sweep_report(sweep)
+    assert "link.forward.delay, at link.forward.bit_error_rate=0.0. Mean of" in report
     own = sweep.flows.filter(
         pl.col("entry") == "web",
         pl.col("link.forward.bit_error_rate") == 1e-5,

@@ -361,17 +361,86 @@ def test_paths_past_the_gateway_are_found(
         assert said in problem.found
 
 
+def tunnel_config(key: str = "another", **settings: Any) -> GatewayConfig:
+    """Return a gateway with a tunnel; ``endpoint`` and ``networks`` are those of its peer."""
+    peer = {"name": "b", "public_key": placeholder_key(key), "networks": ["10.0.3.0/24"]}
+    peer |= {name: settings.pop(name) for name in ("endpoint", "networks") if name in settings}
+    tunnel = {"addresses": ["10.99.0.1/24"], "private_key": "key", "titration": "immediate"}
+    return GatewayConfig.model_validate(
+        {"name": "sat", "functions": ["tunnel"], "tunnel": {**tunnel, **settings, "peers": [peer]}}
+    )
+
+
+BESIDE = [*ROUTES, {"dst": "10.0.3.0/24", "dev": "wan1"}]
+NO_TUNNEL: list[tuple[dict[str, Any], list[dict[str, Any]], str | None]] = [
+    ({}, ROUTES, None),
+    ({"key": "b"}, ROUTES, "peers: The public_key of b is the placeholder of an export; to fix it"),
+    ({}, BESIDE, "ip -4 route del 10.0.3.0/24 dev wan1, or other networks"),
+    # What is used after the tunnel's own route, what closes it after a kill, and that route itself.
+    ({}, [*ROUTES, {**BESIDE[-1], "metric": 50}], None),
+    ({}, [*ROUTES, {"dst": "10.0.3.0/24", "type": "unreachable", "protocol": "98"}], None),
+    ({}, [*ROUTES, {"dst": "10.0.3.0/24", "dev": "bp0"}], None),
+    ({"networks": ["10.0.1.0/24"]}, ROUTES, "10.0.1.0/24 has another route, on lan0"),
+    ({"networks": ["0.0.0.0/0"]}, ROUTES, "0.0.0.0/0 has another route, on sat0"),
+    ({"addresses": ["10.0.1.9/24"]}, ROUTES, "addresses is the network on lan0; to fix it"),
+    ({"endpoint": "10.0.3.9:51871"}, ROUTES, "The endpoint of b, 10.0.3.9, is in the networks"),
+    ({"endpoint": "10.0.3.9:51871"}, [*ROUTES, {"dst": "10.0.3.9", "dev": "sat0"}], None),
+    ({"networks": ["0.0.0.0/1"], "endpoint": "10.0.2.2:51871"}, ROUTES, None),
+    ({"networks": ["0.0.0.0/1"], "endpoint": "9.9.9.9:51871"}, ROUTES, "add 9.9.9.9 via GATEWAY"),
+]
+
+
+@pytest.mark.parametrize(("settings", "routes", "said"), NO_TUNNEL, ids=str)
+def test_what_keeps_a_tunnel_from_carrying_is_one_line(
+    healthy: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    routes: list[dict[str, Any]],
+    said: str | None,
+) -> None:
+    """Given keys, routes and addresses, expect the one that is in the way, with the fix."""
+    healthy.setattr(machine, "routes", lambda version: routes if version == 4 else [])
+    found = failures(tunnel_config(**settings))
+    assert len(found) == (said is not None)
+    assert (said or "") in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("hook", "expression", "fix"),
+    [
+        ("input", ON_LAN, "nft insert rule ip other own udp dport 51871 accept"),
+        ("input", {"match": {"left": {"payload": {}}, "right": {"set": [53, 51871]}}}, None),
+        (
+            "forward",
+            ON_LAN,
+            "nft insert rule ip other own iifname bp0 accept && nft insert rule ip other own "
+            "oifname bp0 accept",
+        ),
+        ("forward", {"match": {"left": {"meta": {"key": "iifname"}}, "right": "bp0"}}, None),
+        ("output", ON_LAN, None),
+    ],
+    ids=str,
+)
+def test_a_filter_that_does_not_name_the_tunnel_is_pointed_out(
+    healthy: pytest.MonkeyPatch, hook: str, expression: dict[str, Any], fix: str | None
+) -> None:
+    """Given a closed chain, expect advice: what it accepts may contain the tunnel's packets."""
+    names = {"family": "ip", "table": "other"}
+    chain = names | {"name": "own", "type": "filter", "hook": hook, "policy": "drop"}
+    own = names | {"chain": "own", "expr": [expression, ACCEPT]}
+    healthy.setattr(machine, "nft_ruleset", lambda: [{"chain": chain}, {"rule": own}])
+    found = tunnel_config()
+    checks = examine(found, plan_of(found, Path("/none/sat.toml")))
+    assert [check.fix for check in checks if not check.ok] == [fix] * (fix is not None)
+    assert all(check.passes for check in checks)
+
+
 def test_a_tunnel_that_fails_open_is_advised_against(
     healthy: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Given fail = "open", expect advice that keeps nothing from starting; by default, none."""
     assert healthy is not None
-    peer = {"name": "b", "public_key": placeholder_key("b"), "networks": ["10.0.3.0/24"]}
-    settings = {"addresses": ["10.99.0.1/24"], "private_key": "key", "titration": "immediate"}
-    functions = {"name": "sat", "functions": ["tunnel"]}
     for mode, expected in (("closed", []), ("open", ["clear text"])):
-        tunnel = {**settings, "fail": mode, "peers": [peer]}
-        found = GatewayConfig.model_validate({**functions, "tunnel": tunnel})
+        found = tunnel_config(fail=mode)
         checks = examine(found, plan_of(found, Path("/none/sat.toml")))
         assert [check.name for check in checks if not check.ok] == expected
         assert all(check.passes for check in checks)

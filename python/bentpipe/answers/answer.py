@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from bentpipe.answers.runs import (
     signed_percent,
 )
 from bentpipe.errors import InternalError
+from bentpipe.plan.presets import series_values
 from bentpipe.results.views import Column, View, from_mappings, text_table
 from bentpipe.text import counted, csv_rows
 from bentpipe.units import format_duration, format_rate, format_size
@@ -107,7 +108,8 @@ class Answer:
 
     ``figures`` are its numbers: names end in their unit. ``effects`` are how its main figure
     depends on assumptions, the largest first. ``trial`` is what can be tried in real time.
-    ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones.
+    ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones. ``command``
+    asks again.
 
     Its words are from ``question`` on, made of ``figures`` and ``facts``: ``lines`` are the answer
     itself, ``summary`` is a table for below them, and ``commands`` are what to try next.
@@ -122,6 +124,7 @@ class Answer:
     trial: Trial | None = None
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
     question: str = ""
     lines: Sequence[str] = ()
     reason: str = ""
@@ -171,6 +174,7 @@ class Answer:
             "effects": [plain(vars(effect)) for effect in self.effects],
             "commands": list(self.commands),
             "parameters": dict(self.parameters),
+            "command": self.command,
             "figures": plain(self.figures),
             "sources": list(self.sources),
             **({"interrupted": True} if self.interrupted else {}),
@@ -219,6 +223,52 @@ def _mean(value: Any) -> Any:
     if not isinstance(value, Estimate):
         return value
     return None if math.isnan(value.mean) else value.mean
+
+
+def link_view(directions: Iterable[Mapping[str, Any]]) -> View:
+    """Return what a link is, direction by direction of a plan: of values over time, the range."""
+    rows = []
+    for wire in directions:
+        queue, (first, *_) = wire["queue"], wire["to"]
+        limit = [_LIMITS[queue["limit"]["unit"]](value) for value in [queue["limit"].get("value")]]
+        # Errors are those of all receivers, or of each.
+        errors = [each for each in (wire["channel"], first["channel"]) if each["kind"] != "clear"]
+        rows.append(
+            {
+                "direction": wire["name"],
+                "rate": _range(series_values(wire["rate_bps"]), format_rate),
+                "delay": _range(series_values(wire["delay_ns"]), format_duration),
+                "jitter": format_duration(wire["jitter_ns"]),
+                "queue": f"{queue['discipline']}, {limit[0]}",
+                "errors": ", ".join(map(_words_of, errors)) or "none",
+            }
+        )
+    return table("link", "The link", rows)
+
+
+# The limit of a queue for a person, by its unit in plans.
+_LIMITS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "unlimited": lambda _: "unlimited",
+    "packets": "{:,} packets".format,
+    "time_ns": format_duration,
+    "link_bytes": format_size,
+    "bytes": format_size,
+}
+
+
+def _range(values: Sequence[int], text: Callable[[int], str]) -> str:
+    low, high = min(values), max(values)
+    return text(low) if low == high else f"{text(low)} to {text(high)}"
+
+
+def _words_of(channel: Mapping[str, Any]) -> str:
+    """Return the kind of a channel, and those of its settings that are numbers."""
+    numbers = (
+        f"{name.replace('_', ' ')} {value:g}"
+        for name, value in channel.items()
+        if isinstance(value, int | float)
+    )
+    return ", ".join([channel["kind"].replace("_", " "), *numbers])
 
 
 def charts(name: str, measurements: Mapping[Any, Measurements], **options: Any) -> list[Chart]:

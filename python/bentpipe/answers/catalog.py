@@ -24,7 +24,7 @@ from typing import (
 
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.text import choice
-from bentpipe.units import format_size, fraction, parse_duration, parse_size
+from bentpipe.units import format_duration, format_size, fraction, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from bentpipe.answers.answer import Answer
@@ -183,12 +183,15 @@ def parameters_of(question: type[Any]) -> list[Option]:
 def options_of(question: Question) -> Iterator[tuple[str, str]]:
     """Yield flag and value of the options of a question that do not have their defaults.
 
-    Those of all questions about links are left out: the link, and settings.
+    Those of all questions about links are left out: the link, and settings. An argument has no
+    flag.
     """
     for option in parameters_of(type(question)):
         value = getattr(question, option.name)
+        value = tuple(value) if isinstance(value, list) else value
         if option.name not in {"link", "settings"} and value != option.default:
-            yield option.flag, option.form.write(value) if option.form else str(value)
+            text = option.form.write(value) if option.form else str(value)
+            yield "" if option.is_argument else option.flag, text
 
 
 class Form(NamedTuple):
@@ -230,6 +233,6 @@ def _integers_text(numbers: Any) -> str:
 _FORMS: Final[Mapping[str, Form]] = {
     "PERCENT": Form(fraction, lambda share: f"{100 * share:g}%"),
     "DATA": Form(_size, format_size),
-    "TIME": Form(_time, lambda time_ns: f"{time_ns // 10**6}ms"),
+    "TIME": Form(_time, lambda time_ns: format_duration(time_ns).replace(" ", "")),
     "N[,N...]": Form(_integers, _integers_text),
 }

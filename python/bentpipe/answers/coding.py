@@ -113,7 +113,9 @@ class Coding(VariantQuestion):
         transfer, start_ns = flows.row(0, named=True), result.plan["flows"][0]["start_ns"]
         small = flows.filter(flows["entry"] == "small")["flow"]
         exchanges = result.tables["exchanges"]
-        begun = (exchanges["start_ns"] < stop_ns - _LAST_NS) & exchanges["flow"].is_in(small)
+        begun = (exchanges["start_ns"] < stop_ns - _LAST_NS) & exchanges["flow"].is_in(
+            small.implode()
+        )
         # A download that has not ended counts with its age at the end of the run.
         small_p50_ns, small_p95_ns = median_and_p95(times_ns(exchanges.filter(begun), stop_ns))
         link = result.directions.row(0, named=True)

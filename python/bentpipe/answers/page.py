@@ -104,7 +104,7 @@ def page(answer: Answer, exports: Exports | None = None, *, real_time: str | Non
 
 
 def _tables(answer: Answer) -> list[View]:
-    tables = list(answer.tables)
+    tables = [*([answer.summary] if answer.summary else []), *answer.tables]
     if answer.effects:
         rows = [(effect.assumption, effect.instead, effect.percent) for effect in answer.effects]
         title = "How the answer depends on what it assumes"

@@ -17,13 +17,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import chain
 from sys import modules
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from bentpipe.answers.answer import Answer, Effect, read_rows, words
-from bentpipe.answers.catalog import Option, parameters_of
+from bentpipe.answers.answer import Answer, Effect, link_view, read_rows, words
+from bentpipe.answers.catalog import Option, options_of, parameters_of
 from bentpipe.answers.remedies import Goal, better_commands
 from bentpipe.answers.runs import DEFAULT_SEEDS, Experiment, Figures, Measurements, Name
 from bentpipe.errors import RunsInterrupted, ScenarioError, UsageError
@@ -115,7 +116,17 @@ class Question(ABC):
         """
         answer = self.answer()
         texts = words(self.name, self.facts(answer))
-        return replace(answer, parameters=self.parameters, **texts)
+        return replace(answer, parameters=self.parameters, command=self.command, **texts)
+
+    @property
+    def command(self) -> str:
+        """What asks it again, with as many seeds."""
+        seeds = "" if self.experiment.seeds is None else f" --seeds {self.experiment.seeds}"
+        return f"bentpipe ask {self.name}{self._options()}{seeds}"
+
+    def _options(self) -> str:
+        words = chain.from_iterable((flag, shlex.quote(value)) for flag, value in options_of(self))
+        return "".join(f" {word}" for word in words if word)
 
     def facts(self, answer: Answer) -> dict[str, Any]:
         """Return what the words of an answer are made of: ``q`` is the question."""
@@ -227,7 +238,9 @@ class LinkQuestion(Question):
         answer = self.judge(measurements)
         effects = [*answer.effects, *self._effects(self._assumptions(), measurements)]
         effects.sort(key=lambda effect: -abs(effect.percent.mean))
-        return replace(answer, effects=effects, interrupted=self.experiment.interrupted)
+        tables = [*answer.tables, link_view(self.directions)]
+        interrupted = self.experiment.interrupted
+        return replace(answer, effects=effects, tables=tables, interrupted=interrupted)
 
     def measured(self) -> Any:
         """Run the cases that are compared; return their figures, which `judge` takes."""
@@ -261,7 +274,7 @@ class LinkQuestion(Question):
             changed = self.run(plans)
         if self.experiment.interrupted:
             return []
-        self.remedies = [*better_commands(self, before, changed)]
+        self.remedies = [*better_commands(self._comparable(), before, changed)]
         figure, figure_text = self._shown(before)
         # The answer names the largest of them.
         count = max(len(changed), 1)
@@ -275,6 +288,10 @@ class LinkQuestion(Question):
             for assumption, after in changed.items()
         ]
         return [effect for effect in effects if np.isfinite(effect.percent.mean)]
+
+    def _comparable(self) -> Self:
+        """Return what to ask with a remedy, so that its answer can be compared with this one."""
+        return self
 
     def _shown(self, _before: Measurements) -> tuple[str, str]:
         """Return the figure that is shown for other assumptions, and its words."""
@@ -493,9 +510,14 @@ class LinkQuestion(Question):
         return " ".join(words)
 
     def exec_command(self, *settings: str) -> str:
-        """Return the command that downloads a page over this link, with further settings."""
+        """Return the command that sends TCP in this direction; ``settings`` are of the link."""
         link = self._shell([*self.link_settings, *settings])
-        return f"bentpipe exec {link} -- curl -o page http://world/bytes/10000000"
+        is_forward = self.wire["name"] == "forward"
+        command = "curl -o page http://world/bytes/10000000" if is_forward else "iperf3 -c world"
+        return f"bentpipe exec {link} -- {command}"
+
+    def _options(self) -> str:
+        return f" {self._shell(self.settings)}{super()._options()}"
 
     def _shell(self, settings: Sequence[str]) -> str:
         sets = "".join(f" --set {shlex.quote(setting)}" for setting in settings)

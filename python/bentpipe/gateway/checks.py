@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from functools import partial
+from ipaddress import ip_interface, ip_network
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import MachineError, UsageError
@@ -16,7 +17,7 @@ from bentpipe.gateway.machine import FIX, Check, advised, failed, mark_count, pa
 from bentpipe.text import counted, nearest
 
 if TYPE_CHECKING:
-    from bentpipe.gateway.config import GatePlan, GatewayConfig
+    from bentpipe.gateway.config import DaemonTunnel, GatePlan, GatewayConfig
 
 _CAPABILITIES: Final = ("CAP_SETGID", "CAP_SETUID", "CAP_NET_ADMIN", "CAP_NET_RAW")
 _VERSIONS: Final = (4, 6)
@@ -50,8 +51,8 @@ def examine(
     if not all(check.ok for check in checks):
         return checks
     checks.append(_forwarding())
-    if config.tunnel is not None and config.tunnel.fail == "open":
-        checks.append(_fails_open())
+    if config.tunnel is not None:
+        checks += _of_tunnel(config.tunnel)
     if plan["pep"] is not None:
         checks += _of_pep(config, plan["pep"], plan["name"], has_own=has_own)
     if all(check.passes for check in checks):
@@ -74,6 +75,12 @@ def _of_pep(
     yield from (_path_mtu(), _filters(plan, name))
     yield from _congestion_controls(plan)
     yield from (_buffer(plan), _rules(name, plan, has_own=has_own))
+
+
+def _of_tunnel(tunnel: DaemonTunnel) -> Iterator[Check]:
+    if tunnel.fail == "open":
+        yield _fails_open()
+    yield from (_peers(tunnel), _networks(tunnel), _tunnel_filters(tunnel))
 
 
 def _installed(name: str, find: Callable[[], object]) -> Check:
@@ -352,25 +359,10 @@ _IS_TRANSPARENT: Final = {"left": {"socket": {"key": "transparent"}}, "right": 1
 
 
 def _filters(plan: Mapping[str, Any], name: str) -> Check:
-    """Check that INPUT and OUTPUT chains of nftables let the legs of connections pass.
-
-    A chain is taken for closed if its policy, or its last rule, drops or rejects.
-    """
-    ruleset = [entry for entry in machine.nft_ruleset() if _owner(entry) != f"inet {name}"]
-    rules = [entry["rule"] for entry in ruleset if "rule" in entry]
-    for chain in (entry["chain"] for entry in ruleset if "chain" in entry):
-        hook, owner = chain.get("hook"), f"{chain['family']} {chain['table']}"
-        inside = [rule for rule in rules if f"{rule['family']} {rule['table']}" == owner]
-        last: Mapping[str, Any] = next(
-            (rule for rule in reversed(inside) if rule["chain"] == chain["name"]), {}
-        )
-        verdicts = {*chain.get("policy", "").split()}
-        statements = {key for part in last.get("expr", []) for key in part} - _FOR_ALL_PACKETS
-        verdicts |= statements if len(statements) == 1 else set()
-        is_closed = bool(verdicts & {"drop", "reject"})
-        if hook not in {"input", "output"} or chain.get("type") != "filter" or not is_closed:
-            continue
-        if not any(_accepts_legs(rule, hook) for rule in inside):
+    """Check that INPUT and OUTPUT chains of nftables let the legs of connections pass."""
+    for chain, owner, inside in _closed_chains(f"inet {name}"):
+        hook = chain["hook"]
+        if hook in {"input", "output"} and not any(_accepts_legs(rule, hook) for rule in inside):
             return failed(
                 "filters",
                 f"Chain {chain['name']} of {owner} in nftables drops or rejects what no rule "
@@ -378,6 +370,26 @@ def _filters(plan: Mapping[str, Any], name: str) -> Check:
                 f"nft insert rule {owner} {chain['name']} socket transparent 1 accept",
             )
     return passed("filters", f"Filters of nftables let packets of mark {plan['mark']} pass.")
+
+
+def _closed_chains(own: str = "") -> Iterator[tuple[Mapping[str, Any], str, list[Any]]]:
+    """Yield the filter chains of nftables that drop or reject by policy or by their last rule.
+
+    With each come its table, and the rules of it, of all chains. The table ``own`` is left out.
+    """
+    ruleset = [entry for entry in machine.nft_ruleset() if _owner(entry) != own]
+    rules = [entry["rule"] for entry in ruleset if "rule" in entry]
+    for chain in (entry["chain"] for entry in ruleset if "chain" in entry):
+        owner = f"{chain['family']} {chain['table']}"
+        inside = [rule for rule in rules if f"{rule['family']} {rule['table']}" == owner]
+        last: Mapping[str, Any] = next(
+            (rule for rule in reversed(inside) if rule["chain"] == chain["name"]), {}
+        )
+        verdicts = {*chain.get("policy", "").split()}
+        statements = {key for part in last.get("expr", []) for key in part} - _FOR_ALL_PACKETS
+        verdicts |= statements if len(statements) == 1 else set()
+        if chain.get("type") == "filter" and verdicts & {"drop", "reject"}:
+            yield chain, owner, inside
 
 
 def _owner(item: Mapping[str, Any]) -> str:
@@ -399,6 +411,87 @@ def _accepts_legs(rule: Mapping[str, Any], hook: str) -> bool:
         and "lo" in [*_parts(match["right"])]
         for match in matches[:1]
     )
+
+
+# --- the tunnel: its keys, its routes, and filters of its datagrams and of the packets in it ------
+
+
+# The kernel's metric of a route without one, by version; that of IPv6 is IP6_RT_PRIO_USER.
+_METRICS: Final = {4: 0, 6: 1_024}
+
+
+def _peers(tunnel: DaemonTunnel) -> Check:
+    for peer in tunnel.peers:
+        if peer.has_placeholder:
+            finding = f"The public_key of {peer.name} is the placeholder of an export."
+            return failed("peers", finding, "write what bentpipe gateway keygen prints there")
+    return passed("peers", "Each peer has a key of its own.")
+
+
+def _networks(tunnel: DaemonTunnel) -> Check:
+    """Check that the tunnel alone has the networks of its peers, and none of its own datagrams."""
+    networks = [ip_network(network) for peer in tunnel.peers for network in peer.networks]
+    own = [ip_interface(address) for address in tunnel.addresses]
+    others: list[tuple[Any, int, str]] = []
+    for version, everything in zip(_VERSIONS, ("0.0.0.0/0", "::/0"), strict=True):
+        for route in machine.routes(version):
+            devices = {*machine.devices(route)} - {tunnel.device, "lo"}
+            if devices and route.get("type", "unicast") == "unicast":
+                text = everything if route["dst"] == "default" else route["dst"]
+                others.append((ip_network(text), int(route.get("metric", 0)), min(devices)))
+    for network, metric, device in others:
+        if network in networks and metric <= _METRICS[network.version]:
+            return failed(
+                "networks",
+                f"{network} has another route, on {device}: packets would pass the tunnel by.",
+                f"ip -{network.version} route del {network} dev {device}, or other networks",
+            )
+        if any(network == address.network for address in own):
+            return failed(
+                "networks",
+                f"{network} of the tunnel's addresses is the network on {device}.",
+                "addresses of a network that nothing else has, such as 10.99.0.1/24",
+            )
+    for name, host in ((peer.name, peer.address) for peer in tunnel.peers if peer.address):
+        inside = [network.prefixlen for network in networks if host in network]
+        outside = [network.prefixlen for network, *_ in others if host in network]
+        if inside and max(inside) >= max(outside, default=-1):
+            return failed(
+                "networks",
+                f"The endpoint of {name}, {host}, is in the networks behind the tunnel, so its own "
+                "packets would go into it.",
+                f"a route to it over the link: ip -{host.version} route add {host} via GATEWAY",
+            )
+    return passed("networks", f"{counted(len(networks), 'network')} will be routed to the peers.")
+
+
+def _tunnel_filters(tunnel: DaemonTunnel) -> Check:
+    """Look for filters that may drop the tunnel's datagrams, or the packets in it.
+
+    A rule may accept them by what is not looked at, such as a source, so this is advice.
+    """
+    title, port = "tunnel filters", tunnel.port
+    if machine.program("nft") is None:
+        finding = "nft is not installed, so filters cannot be checked."
+        return advised(title, finding, f"apt install {machine.PACKAGES['nft']}")
+    wanted = {
+        "input": (port, f"udp dport {port}", f"UDP port {port}"),
+        "forward": (tunnel.device, f"iifname {tunnel.device}", f"device {tunnel.device}"),
+    }
+    for chain, owner, inside in _closed_chains():
+        value, match, text = wanted.get(chain["hook"], (None, "", ""))
+        named = (part for rule in inside for part in _parts(rule.get("expr", [])))
+        if value is None or any(type(part) is type(value) and part == value for part in named):
+            continue
+        where = f"{owner} {chain['name']}"
+        back = f" && nft insert rule {where} oifname {value} accept" * (value == tunnel.device)
+        return advised(
+            title,
+            f"Chain {chain['name']} of {owner} in nftables drops or rejects what no rule accepts, "
+            f"and none names {text}.",
+            f"nft insert rule {where} {match} accept{back}",
+        )
+    return passed(title, f"No filter of nftables is closed to UDP port {port}.")
 
 
 # --- marks, routing tables and tables of nftables that others use already ------------------------

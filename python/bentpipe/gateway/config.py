@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
-from ipaddress import ip_address, ip_interface, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
@@ -283,6 +283,18 @@ class TunnelPeer(Record):
     """The interval after which something is sent to it at the latest, from 1 s; by default an idle
     tunnel sends nothing. For peers behind a NAT."""
 
+    @property
+    def address(self) -> IPv4Address | IPv6Address | None:
+        """The address of its endpoint; None without one, and if it is a name."""
+        with suppress(ValueError):
+            return ip_address(split_port(self.endpoint or "")[0])
+        return None
+
+    @property
+    def has_placeholder(self) -> bool:
+        """Whether its key is the one that an export writes in place of its own."""
+        return self.public_key == placeholder_key(self.name)
+
     @model_validator(mode="after")
     def _check_keepalive(self) -> Self:
         if self.keepalive is not None and units.value_of(self.keepalive) < units.NS_PER_S:
@@ -322,6 +334,16 @@ class DaemonTunnel(Tunnel):
     peer_feedback_interval: DurationOrNone | None = None
     """The ``feedback_interval`` of the peers, whose reports ``adaptive`` follows; by default that
     of this end."""
+
+    @property
+    def own_address(self) -> str | None:
+        """The address to listen on, if not all."""
+        return split_port(self.listen)[0] if isinstance(self.listen, str) else None
+
+    @property
+    def port(self) -> int:
+        """The UDP port."""
+        return split_port(self.listen)[1] if isinstance(self.listen, str) else self.listen
 
     @model_validator(mode="after")
     def _check_daemon(self) -> Self:
@@ -539,13 +561,11 @@ def _tunnel_plan(tunnel: DaemonTunnel, path: Path, folder: GatewayFolder) -> dic
     peer = tunnel.model_copy(update={"feedback_interval": reports})
     settings = tunnel_plan(tunnel, peer, uplink, ("tunnel",))
     del settings["kind"]
-    listen = tunnel.listen
-    address, port = split_port(listen) if isinstance(listen, str) else (None, listen)
     return {
         "device": tunnel.device,
         "addresses": list(tunnel.addresses),
-        "listen_address": address,
-        "listen_port": port,
+        "listen_address": tunnel.own_address,
+        "listen_port": tunnel.port,
         "private_key": str(path.parent.absolute() / tunnel.private_key),
         "outer_mtu_bytes": tunnel.outer_mtu,
         "control_file": str(folder.control_file),

@@ -62,7 +62,8 @@ def sweep_report(sweep: Sweep, exports: Exports | None = None) -> str:
     if sweep.runs.height and sweep.manifest["axes"]:
         data = sweep_chart(sweep, {})
         axes, csv = draw_sweep(data)
-        caption = f"{data['title']} over {data['x']}. {_CAPTION}"
+        at = f", at {', '.join(data['fixed'])}" if data["fixed"] else ""
+        caption = f"{data['title']} over {data['x']}{at}. {_CAPTION}"
         chart = {"figure": style.figure_of(axes), "caption": caption, "csv": csv}
     name = sweep.manifest["scenario"].get("name")
     return (
@@ -173,7 +174,7 @@ def sweep_chart(sweep: Sweep, query: Mapping[str, str]) -> dict[str, Any]:
         UsageError: the query names what the sweep does not have, or the runs of a point differ in
             further values.
     """
-    frame, metric, x, by = _chosen(sweep, query)
+    frame, metric, x, by, fixed = _chosen(sweep, query)
     at, labels = _numbers_of(frame, x), None
     if at is None:
         # Names are at 0, 1, 2 ... in the order of the sweep.
@@ -190,6 +191,7 @@ def sweep_chart(sweep: Sweep, query: Mapping[str, str]) -> dict[str, Any]:
         "x_unit": averages.x_unit[0],
         "labels": labels,
         "by": by,
+        "fixed": fixed,
         # On a linear scale, small values would be one point.
         "log": labels is None and bool(drawn) and 0 < _WIDE * min(drawn) <= max(drawn),
         "lines": [
@@ -202,8 +204,11 @@ def sweep_chart(sweep: Sweep, query: Mapping[str, str]) -> dict[str, Any]:
 
 def _chosen(
     sweep: Sweep, query: Mapping[str, str]
-) -> tuple[pl.DataFrame, metrics.Metric, str, str | None]:
-    """Return the rows that a query asks for, the metric, and the fields ``x`` and ``by``."""
+) -> tuple[pl.DataFrame, metrics.Metric, str, str | None, list[str]]:
+    """Return the rows that a query asks for, the metric, the fields ``x`` and ``by``, and others.
+
+    Others are the fields of which one value is taken, each with it as in ``--set``.
+    """
     axes = axes_of(sweep)
     paths = [path for axis in axes for path in axis.columns]
     if not paths:
@@ -227,15 +232,18 @@ def _chosen(
             raise UsageError(f"{name}: {choice(given, tuple(known))}")
     frame: pl.DataFrame = getattr(sweep, table)
     frame = with_unfinished(frame) if table == "flows" else frame
+    fixed: list[str] = []
     for number, axis in enumerate(axes):
         if x not in axis.columns and by not in axis.columns:
             text = query.get(f"axis{number}", "0")
             if not text.isdecimal() or int(text) >= axis.height:
                 raise UsageError(f"axis{number}: expected a number below {axis.height}")
-            frame = frame.join(axis[int(text)], on=axis.columns, how="semi", nulls_equal=True)
+            row = axis[int(text)]
+            frame = frame.join(row, on=axis.columns, how="semi", nulls_equal=True)
+            fixed += [f"{path}={value}" for path, value in row.row(0, named=True).items()]
     if of is not None:
         frame = frame.filter(pl.col(_OF[table]) == of)
-    return frame, metrics.metrics_of(table)[column], x, by
+    return frame, metrics.metrics_of(table)[column], x, by, fixed
 
 
 def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:
