@@ -337,6 +337,8 @@ def test_subscribers_without_their_data_are_refused(bentpipe: Program) -> None:
     assert "--subscribers 400: how active they are is missing" in called.err
     bad = bentpipe("ask", "users", "--monthly-data", "30")
     assert (bad.code, "--monthly-data: " in bad.err) == (2, True)
+    with pytest.raises(UsageError, match="the number of users is what the answer finds"):
+        ask("users", "geo", settings=["traffic.reader.count=5"])
     with pytest.raises(UsageError, match="page-time: read 0ns; expected 1ms or more"):
         ask("users", page_time_ns=0)
 

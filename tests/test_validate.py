@@ -111,6 +111,17 @@ def test_each_of_several_files_has_a_line(bentpipe: Program, tmp_path: Path) -> 
     assert [each["line"] for each in answer["files"][0]["problems"]] == [3, 5]
 
 
+def test_a_file_with_a_link_alone_is_said_to_be_one(bentpipe: Program, tmp_path: Path) -> None:
+    """Given no traffic, expect no scenario, but a link for the commands that take one."""
+    link = tmp_path / "link.yaml"
+    link.write_text("link: {preset: geo}\n")
+    called = bentpipe("check", link)
+    assert called.code == 2
+    assert called.out.endswith("; as the link of ask, exec and lab it is\n")
+    link.write_text("link: {preset: geo, forward: {rate: 0 bit/s}}\n")
+    assert "as the link" not in bentpipe("check", link).out
+
+
 @pytest.fixture
 def piped(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
     """Call the program with a text as standard input."""

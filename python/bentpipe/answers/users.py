@@ -32,6 +32,7 @@ from bentpipe.answers.traffic import (
     web_reader,
 )
 from bentpipe.answers.variants import BBR_AT_HOSTS
+from bentpipe.errors import UsageError
 from bentpipe.results.result import Result
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_MS, NS_PER_S, format_rate
@@ -86,6 +87,12 @@ class Users(Subscribed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for setting in self.settings:
+            if setting.startswith(f"{_COUNT}="):
+                raise UsageError(
+                    f"--set {setting}: the number of users is what the answer finds; leave it out, "
+                    "or run a scenario with it"
+                )
         self.duration = run_length(self.link_rate_bps, PAGE_BYTES, self.page_time_ns or 0)
 
     def _traffic(self) -> list[dict[str, Any]]:

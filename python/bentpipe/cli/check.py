@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module, metadata
 from pathlib import Path
@@ -28,8 +29,9 @@ from bentpipe.cli.options import (
     print_checks,
     print_json,
 )
-from bentpipe.errors import ScenarioError, UsageError
+from bentpipe.errors import BentpipeError, ScenarioError, UsageError
 from bentpipe.gateway.machine import FIX, Check, require
+from bentpipe.plan.presets import link_plan
 from bentpipe.text import counted
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -115,6 +117,8 @@ def _check_file(file: Path, settings: Sequence[str], *, as_json: bool) -> dict[s
         for problem in error.problems:
             note(str(problem))
         text = f"not valid, {counted(len(error.problems), 'problem')}"
+        if _is_link(file, settings, error):
+            text += "; as the link of ask, exec and lab it is"
         answer["problems"] = [asdict(problem) for problem in error.problems]
     else:
         for warning in resolved.warnings:
@@ -127,6 +131,15 @@ def _check_file(file: Path, settings: Sequence[str], *, as_json: bool) -> dict[s
     if not as_json:
         print(f"{answer['file']}: {text}")
     return answer
+
+
+def _is_link(file: Path, settings: Sequence[str], error: ScenarioError) -> bool:
+    """Return whether a file lacks nothing but traffic, which commands with a link do not need."""
+    if {problem.field for problem in error.problems} - {"traffic", "duration"} or str(file) == "-":
+        return False
+    with suppress(BentpipeError):
+        return bool(link_plan(str(file), settings))
+    return False
 
 
 # --- the machine ---------------------------------------------------------------------------------
