@@ -372,6 +372,13 @@ def tunnel_config(key: str = "another", **settings: Any) -> GatewayConfig:
 
 
 BESIDE = [*ROUTES, {"dst": "10.0.3.0/24", "dev": "wan1"}]
+IPV6_ROUTES = [
+    {"dst": "2001:db8:1::/64", "dev": "lan0", "metric": 256},
+    {"dst": "2001:db8:3::/64", "gateway": "2001:db8:2::2", "dev": "sat0", "metric": 1024},
+    {"dst": "2001:db8:4::/64", "gateway": "2001:db8:2::2", "dev": "sat0", "metric": 2000},
+    {"dst": "fe80::/64", "dev": "lan0", "metric": 256},
+    {"dst": "default", "gateway": "2001:db8:2::2", "dev": "sat0", "metric": 1024},
+]
 NO_TUNNEL: list[tuple[dict[str, Any], list[dict[str, Any]], str | None]] = [
     ({}, ROUTES, None),
     ({"key": "b"}, ROUTES, "peers: The public_key of b is the placeholder of an export; to fix it"),
@@ -382,10 +389,23 @@ NO_TUNNEL: list[tuple[dict[str, Any], list[dict[str, Any]], str | None]] = [
     ({}, [*ROUTES, {"dst": "10.0.3.0/24", "dev": "bp0"}], None),
     ({"networks": ["10.0.1.0/24"]}, ROUTES, "10.0.1.0/24 has another route, on lan0"),
     ({"networks": ["0.0.0.0/0"]}, ROUTES, "0.0.0.0/0 has another route, on sat0"),
-    ({"addresses": ["10.0.1.9/24"]}, ROUTES, "addresses is the network on lan0; to fix it"),
+    ({"networks": ["0.0.0.0/0"]}, ROUTES, "networks 0.0.0.0/1 and 128.0.0.0/1, and routes to the"),
+    ({"addresses": ["10.0.1.9/25"]}, ROUTES, "are in the network 10.0.1.0/24 on lan0; to fix it"),
+    # What contains it behind a router does not take its packets.
+    ({}, [*ROUTES, {"dst": "10.0.0.0/8", "gateway": "10.0.2.2", "dev": "sat0"}], None),
     ({"endpoint": "10.0.3.9:51871"}, ROUTES, "The endpoint of b, 10.0.3.9, is in the networks"),
     ({"endpoint": "10.0.3.9:51871"}, [*ROUTES, {"dst": "10.0.3.9", "dev": "sat0"}], None),
     ({"networks": ["0.0.0.0/1"], "endpoint": "10.0.2.2:51871"}, ROUTES, None),
+    ({"addresses": ["10.99.0.1/24", "fe80::1/64"]}, ROUTES, None),
+    ({"networks": ["2001:db8:1::/64"]}, ROUTES, "ip -6 route del 2001:db8:1::/64 dev lan0, or"),
+    ({"networks": ["2001:db8:3::/64"]}, ROUTES, "ip -6 route del 2001:db8:3::/64 dev sat0, or"),
+    ({"networks": ["2001:db8:4::/64"]}, ROUTES, None),
+    ({"networks": ["::/0"]}, ROUTES, "networks ::/1 and 8000::/1, and routes to the endpoints"),
+    (
+        {"networks": ["2001:db8:9::/48"], "endpoint": "[2001:db8:9::5]:51871"},
+        ROUTES,
+        "-6 route add",
+    ),
     ({"networks": ["0.0.0.0/1"], "endpoint": "9.9.9.9:51871"}, ROUTES, "add 9.9.9.9 via GATEWAY"),
 ]
 
@@ -398,7 +418,7 @@ def test_what_keeps_a_tunnel_from_carrying_is_one_line(
     said: str | None,
 ) -> None:
     """Given keys, routes and addresses, expect the one that is in the way, with the fix."""
-    healthy.setattr(machine, "routes", lambda version: routes if version == 4 else [])
+    healthy.setattr(machine, "routes", lambda version: routes if version == 4 else IPV6_ROUTES)
     found = failures(tunnel_config(**settings))
     assert len(found) == (said is not None)
     assert (said or "") in "".join(found)
@@ -416,7 +436,10 @@ def test_what_keeps_a_tunnel_from_carrying_is_one_line(
             "oifname bp0 accept",
         ),
         ("forward", {"match": {"left": {"meta": {"key": "iifname"}}, "right": "bp0"}}, None),
-        ("output", ON_LAN, None),
+        # A counter is no match.
+        ("input", {"counter": {"packets": 51871}}, "nft insert rule ip other own udp dport"),
+        ("output", ON_LAN, "nft insert rule ip other own udp sport 51871 accept"),
+        ("prerouting", ON_LAN, None),
     ],
     ids=str,
 )
@@ -430,8 +453,27 @@ def test_a_filter_that_does_not_name_the_tunnel_is_pointed_out(
     healthy.setattr(machine, "nft_ruleset", lambda: [{"chain": chain}, {"rule": own}])
     found = tunnel_config()
     checks = examine(found, plan_of(found, Path("/none/sat.toml")))
-    assert [check.fix for check in checks if not check.ok] == [fix] * (fix is not None)
+    advice = [check.fix for check in checks if not check.ok]
+    assert len(advice) == (fix is not None)
+    assert all(each.startswith(fix or "") for each in advice)
     assert all(check.passes for check in checks)
+
+
+def test_filters_that_cannot_be_listed_keep_no_tunnel_from_starting(
+    healthy: pytest.MonkeyPatch,
+) -> None:
+    """Given an nft without JSON, which a tunnel does not need, expect advice."""
+
+    def refused() -> list[Any]:
+        raise MachineError("nft: no JSON support; to fix it: update nft")
+
+    healthy.setattr(machine, "nft_ruleset", refused)
+    found = tunnel_config()
+    (advice,) = (
+        check for check in examine(found, plan_of(found, Path("/none/sat.toml"))) if not check.ok
+    )
+    assert (advice.needed, advice.fix) == (False, "update nft")
+    assert advice.found == "Filters cannot be checked: nft: no JSON support."
 
 
 def test_a_tunnel_that_fails_open_is_advised_against(

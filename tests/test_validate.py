@@ -115,11 +115,11 @@ def test_a_file_with_a_link_alone_is_said_to_be_one(bentpipe: Program, tmp_path:
     """Given no traffic, expect no scenario, but a link for the commands that take one."""
     link = tmp_path / "link.yaml"
     link.write_text("link: {preset: geo}\n")
-    called = bentpipe("check", link)
+    called, takes = bentpipe("check", link), "ask, exec and lab take it as --link"
     assert called.code == 2
-    assert called.out.endswith("; as the link of ask, exec and lab it is\n")
+    assert called.out == f"{link}: no scenario, since it lacks traffic; {takes}\n"
     link.write_text("link: {preset: geo, forward: {rate: 0 bit/s}}\n")
-    assert "as the link" not in bentpipe("check", link).out
+    assert takes not in bentpipe("check", link).out
 
 
 @pytest.fixture

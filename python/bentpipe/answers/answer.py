@@ -226,21 +226,26 @@ def _mean(value: Any) -> Any:
 
 
 def link_view(directions: Iterable[Mapping[str, Any]]) -> View:
-    """Return what a link is, direction by direction of a plan: of values over time, the range."""
+    """Return what a link is, direction by direction of a plan.
+
+    Of values that differ with time or from terminal to terminal it has the range.
+    """
     rows = []
     for wire in directions:
-        queue, (first, *_) = wire["queue"], wire["to"]
-        limit = [_LIMITS[queue["limit"]["unit"]](value) for value in [queue["limit"].get("value")]]
-        # Errors are those of all receivers, or of each.
-        errors = [each for each in (wire["channel"], first["channel"]) if each["kind"] != "clear"]
+        queue, ends = wire["queue"], wire["to"]
+        limit = _LIMITS[queue["limit"]["unit"]](queue["limit"].get("value"))
+        delays = [ns + to["delay_ns"] for ns in series_values(wire["delay_ns"]) for to in ends]
+        # Errors are those of all receivers, and of each.
+        channels = [wire["channel"], *(to["channel"] for to in ends)]
+        errors = dict.fromkeys(_words_of(each) for each in channels if each["kind"] != "clear")
         rows.append(
             {
                 "direction": wire["name"],
                 "rate": _range(series_values(wire["rate_bps"]), format_rate),
-                "delay": _range(series_values(wire["delay_ns"]), format_duration),
+                "delay": _range(delays, format_duration),
                 "jitter": format_duration(wire["jitter_ns"]),
-                "queue": f"{queue['discipline']}, {limit[0]}",
-                "errors": ", ".join(map(_words_of, errors)) or "none",
+                "queue": f"{queue['discipline']}, {limit}",
+                "errors": "; ".join(errors) or "none",
             }
         )
     return table("link", "The link", rows)
@@ -256,19 +261,27 @@ _LIMITS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
-def _range(values: Sequence[int], text: Callable[[int], str]) -> str:
+def _range(values: Sequence[float], text: Callable[[Any], str]) -> str:
     low, high = min(values), max(values)
     return text(low) if low == high else f"{text(low)} to {text(high)}"
 
 
 def _words_of(channel: Mapping[str, Any]) -> str:
-    """Return the kind of a channel, and those of its settings that are numbers."""
-    numbers = (
-        f"{name.replace('_', ' ')} {value:g}"
-        for name, value in channel.items()
-        if isinstance(value, int | float)
-    )
-    return ", ".join([channel["kind"].replace("_", " "), *numbers])
+    """Return the kind of a channel, and the ranges of its rates that are not 0."""
+    rates: dict[str, list[float]] = {}
+
+    def collect(part: Any) -> None:
+        for name, value in part.items() if isinstance(part, Mapping) else ():
+            if name.endswith("rate"):
+                rates.setdefault(name.replace("_", " "), []).append(value)
+            for nested in value if isinstance(value, list) else [value]:
+                collect(nested)
+
+    collect(channel)
+    ranges = [
+        f"{name} {_range(values, '{:g}'.format)}" for name, values in rates.items() if any(values)
+    ]
+    return ", ".join(ranges) or channel["kind"].replace("_", " ")
 
 
 def charts(name: str, measurements: Mapping[Any, Measurements], **options: Any) -> list[Chart]:

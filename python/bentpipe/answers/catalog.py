@@ -24,7 +24,15 @@ from typing import (
 
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.text import choice
-from bentpipe.units import format_duration, format_size, fraction, parse_duration, parse_size
+from bentpipe.units import (
+    NS_PER_MS,
+    NS_PER_S,
+    NS_PER_US,
+    format_size,
+    fraction,
+    parse_duration,
+    parse_size,
+)
 
 if TYPE_CHECKING:
     from bentpipe.answers.answer import Answer
@@ -208,6 +216,12 @@ def _time(text: str, option: str) -> int:
         raise UsageError(f"{option}: {error}") from None
 
 
+def _time_text(time_ns: int) -> str:
+    units = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"), (1, "ns"))
+    factor, unit = next(each for each in units if time_ns % each[0] == 0)
+    return f"{time_ns // factor}{unit}"
+
+
 def _size(text: str, option: str) -> int:
     try:
         return parse_size(text)
@@ -233,6 +247,6 @@ def _integers_text(numbers: Any) -> str:
 _FORMS: Final[Mapping[str, Form]] = {
     "PERCENT": Form(fraction, lambda share: f"{100 * share:g}%"),
     "DATA": Form(_size, format_size),
-    "TIME": Form(_time, lambda time_ns: format_duration(time_ns).replace(" ", "")),
+    "TIME": Form(_time, _time_text),
     "N[,N...]": Form(_integers, _integers_text),
 }

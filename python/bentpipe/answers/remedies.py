@@ -44,6 +44,10 @@ class Goal(NamedTuple):
         Without a limit it is in percent of the mean before, or after if that is 0.
         """
         means = (abs(self.limit or 0), abs(before.mean(self.figure)), abs(after.mean(self.figure)))
+        was_infinite = not self.more_is_better and math.isinf(before.mean(self.figure))
+        if was_infinite and math.isfinite(after.mean(self.figure)):
+            # A time that was longer than a run.
+            return Estimate(100.0, 0.0, before.of(self.figure).runs)
         scale = next((mean for mean in means if mean), 1.0)
         sign = 1 if self.more_is_better else -1
         gains = sign * (after.by_run(self.figure) - before.by_run(self.figure)) / scale

@@ -88,7 +88,7 @@ class Users(Subscribed):
     def __post_init__(self) -> None:
         super().__post_init__()
         for setting in self.settings:
-            if setting.startswith(f"{_COUNT}="):
+            if setting.partition("=")[0] in {_COUNT, "traffic.0.count", "traffic.*.count"}:
                 raise UsageError(
                     f"--set {setting}: the number of users is what the answer finds; leave it out, "
                     "or run a scenario with it"

@@ -366,7 +366,8 @@ class VariantQuestion(LinkQuestion):
             for load, name in self.asked_cases
             if name != PLAIN
         }
-        title = f"Change of the {self.titles[figure]} from the plain link"
+        better = "less" if figure.endswith("_ns") else "more"
+        title = f"Change of the {self.titles[figure]} from the plain link; {better} is better"
         return Chart.bars(title, "Change [%]", changes)
 
     def trial(self, chosen: Verdict) -> Trial:

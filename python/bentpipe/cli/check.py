@@ -118,7 +118,7 @@ def _check_file(file: Path, settings: Sequence[str], *, as_json: bool) -> dict[s
             note(str(problem))
         text = f"not valid, {counted(len(error.problems), 'problem')}"
         if _is_link(file, settings, error):
-            text += "; as the link of ask, exec and lab it is"
+            text = "no scenario, since it lacks traffic; ask, exec and lab take it as --link"
         answer["problems"] = [asdict(problem) for problem in error.problems]
     else:
         for warning in resolved.warnings:

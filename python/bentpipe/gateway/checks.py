@@ -418,38 +418,41 @@ def _accepts_legs(rule: Mapping[str, Any], hook: str) -> bool:
 
 # The kernel's metric of a route without one, by version; that of IPv6 is IP6_RT_PRIO_USER.
 _METRICS: Final = {4: 0, 6: 1_024}
+_EVERYTHING: Final = {4: "0.0.0.0/0", 6: "::/0"}
+_HALVES: Final = {4: "0.0.0.0/1 and 128.0.0.0/1", 6: "::/1 and 8000::/1"}
+# Of nftables, those of packets of IP.
+_FAMILIES: Final = {"ip", "ip6", "inet"}
 
 
 def _peers(tunnel: DaemonTunnel) -> Check:
     for peer in tunnel.peers:
         if peer.has_placeholder:
             finding = f"The public_key of {peer.name} is the placeholder of an export."
-            return failed("peers", finding, "write what bentpipe gateway keygen prints there")
+            fix = "write the public key that bentpipe gateway keygen printed on that gateway"
+            return failed("peers", finding, fix)
     return passed("peers", "Each peer has a key of its own.")
 
 
 def _networks(tunnel: DaemonTunnel) -> Check:
     """Check that the tunnel alone has the networks of its peers, and none of its own datagrams."""
     networks = [ip_network(network) for peer in tunnel.peers for network in peer.networks]
-    own = [ip_interface(address) for address in tunnel.addresses]
-    others: list[tuple[Any, int, str]] = []
-    for version, everything in zip(_VERSIONS, ("0.0.0.0/0", "::/0"), strict=True):
-        for route in machine.routes(version):
-            devices = {*machine.devices(route)} - {tunnel.device, "lo"}
-            if devices and route.get("type", "unicast") == "unicast":
-                text = everything if route["dst"] == "default" else route["dst"]
-                others.append((ip_network(text), int(route.get("metric", 0)), min(devices)))
-    for network, metric, device in others:
-        if network in networks and metric <= _METRICS[network.version]:
+    others = [*_other_routes(tunnel)]
+    for network, route, device in others:
+        version = network.version
+        if network in networks and int(route.get("metric", 0)) <= _METRICS[version]:
+            text = f"ip -{version} route del {network} dev {device}, or other networks"
+            halves = f"networks {_HALVES[version]}, and routes to the endpoints over {device}"
             return failed(
                 "networks",
                 f"{network} has another route, on {device}: packets would pass the tunnel by.",
-                f"ip -{network.version} route del {network} dev {device}, or other networks",
+                text if network.prefixlen else halves,
             )
-        if any(network == address.network for address in own):
+        own = [ip_interface(address).network for address in tunnel.addresses]
+        # A network behind a gateway may contain that of the tunnel, one of an interface must not.
+        if "gateway" not in route and network.prefixlen and any(map(network.overlaps, own)):
             return failed(
                 "networks",
-                f"{network} of the tunnel's addresses is the network on {device}.",
+                f"The tunnel's addresses are in the network {network} on {device}.",
                 "addresses of a network that nothing else has, such as 10.99.0.1/24",
             )
     for name, host in ((peer.name, peer.address) for peer in tunnel.peers if peer.address):
@@ -465,33 +468,54 @@ def _networks(tunnel: DaemonTunnel) -> Check:
     return passed("networks", f"{counted(len(networks), 'network')} will be routed to the peers.")
 
 
+def _other_routes(tunnel: DaemonTunnel) -> Iterator[tuple[Any, Mapping[str, Any], str]]:
+    """Yield the routes over other devices than the tunnel's, each with its network and device."""
+    for version in _VERSIONS:
+        for route in machine.routes(version):
+            devices = {*machine.devices(route)} - {tunnel.device, "lo"}
+            text = _EVERYTHING[version] if route["dst"] == "default" else route["dst"]
+            network = ip_network(text)
+            # A link-local network is on every interface.
+            if devices and route.get("type", "unicast") == "unicast" and not network.is_link_local:
+                yield network, route, min(devices)
+
+
 def _tunnel_filters(tunnel: DaemonTunnel) -> Check:
     """Look for filters that may drop the tunnel's datagrams, or the packets in it.
 
     A rule may accept them by what is not looked at, such as a source, so this is advice.
     """
-    title, port = "tunnel filters", tunnel.port
-    if machine.program("nft") is None:
-        finding = "nft is not installed, so filters cannot be checked."
-        return advised(title, finding, f"apt install {machine.PACKAGES['nft']}")
-    wanted = {
-        "input": (port, f"udp dport {port}", f"UDP port {port}"),
-        "forward": (tunnel.device, f"iifname {tunnel.device}", f"device {tunnel.device}"),
+    title, port, device = "tunnel filters", tunnel.port, tunnel.device
+    try:
+        chains = [*_closed_chains()]
+    except MachineError as error:
+        finding, _, fix = str(error).partition(FIX)
+        return advised(title, f"Filters cannot be checked: {finding}.", fix)
+    wanted: dict[str, tuple[int | str, list[str]]] = {
+        "input": (port, [f"udp dport {port}"]),
+        "output": (port, [f"udp sport {port}"]),
+        "forward": (device, [f"iifname {device}", f"oifname {device}"]),
     }
-    for chain, owner, inside in _closed_chains():
-        value, match, text = wanted.get(chain["hook"], (None, "", ""))
-        named = (part for rule in inside for part in _parts(rule.get("expr", [])))
-        if value is None or any(type(part) is type(value) and part == value for part in named):
+    for chain, owner, inside in chains:
+        value, matches = wanted.get(chain["hook"], (0, []))
+        if not matches or chain["family"] not in _FAMILIES or value in _accepted(inside):
             continue
-        where = f"{owner} {chain['name']}"
-        back = f" && nft insert rule {where} oifname {value} accept" * (value == tunnel.device)
+        rules = (f"nft insert rule {owner} {chain['name']} {match} accept" for match in matches)
         return advised(
             title,
             f"Chain {chain['name']} of {owner} in nftables drops or rejects what no rule accepts, "
-            f"and none names {text}.",
-            f"nft insert rule {where} {match} accept{back}",
+            f"and none names {value}.",
+            " && ".join(rules),
         )
-    return passed(title, f"No filter of nftables is closed to UDP port {port}.")
+    return passed(title, f"No closed chain of nftables lacks a rule for port {port} or {device}.")
+
+
+def _accepted(rules: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return all values that are matched by rules that accept."""
+    whole = [rule.get("expr", []) for rule in rules]
+    accepting = [expr for expr in whole if any("accept" in each for each in expr)]
+    matches = (each["match"]["right"] for expr in accepting for each in expr if "match" in each)
+    return [part for right in matches for part in _parts(right) if isinstance(part, int | str)]
 
 
 # --- marks, routing tables and tables of nftables that others use already ------------------------

@@ -292,8 +292,9 @@ class TunnelPeer(Record):
 
     @property
     def has_placeholder(self) -> bool:
-        """Whether its key is the one that an export writes in place of its own."""
-        return self.public_key == placeholder_key(self.name)
+        """Whether its key is one that an export writes, also if it has another name since."""
+        names = (self.name, "hub", *(f"terminal-{number}" for number in range(1, PEERS_MAX + 1)))
+        return self.public_key in {placeholder_key(name) for name in (*names, "terminal")}
 
     @model_validator(mode="after")
     def _check_keepalive(self) -> Self:
