@@ -432,7 +432,7 @@ def sized(**options: Any) -> tuple[Answer, Made]:
 def test_one_transfer_is_not_several() -> None:
     found = queues()
     answer = Buffer(flows=1, experiment=Made(found["3 BDP"], **found)).ask()
-    assert "Goodput of 1 transfer: " in "\n".join(answer.lines)
+    assert "Goodput of 1 transfer, with drop-tail: " in "\n".join(answer.lines)
 
 
 SMALL = dict.fromkeys(("0.05 BDP", "0.1 BDP", "0.2 BDP"), 1.0)

@@ -381,6 +381,7 @@ def test_a_shared_link_is_full_for_its_average_and_else_empty(busy: Answer) -> N
     assert 1 - average - edges - 0.02 <= empty <= 1 - average + 0.02
 
 
+@pytest.mark.system
 def test_where_losses_are_the_reason_their_remedies_are_suggested() -> None:
     """Given 1e-6 bit errors, expect BBR with FQ-CoDel, asked with the same time for a page.
 
