@@ -13,6 +13,7 @@ import pytest
 from conftest import Program
 
 from bentpipe import Answer, Plan, ask
+from bentpipe.answers.remedies import Goal
 from bentpipe.answers.runs import Experiment, Measurements
 from bentpipe.answers.subscribers import Demand
 from bentpipe.answers.traffic import users_of
@@ -379,6 +380,20 @@ def test_a_shared_link_is_full_for_its_average_and_else_empty(busy: Answer) -> N
     edges = 2 * pages_s * (1 - average) * 0.1
     assert average - edges - 0.02 <= full <= average + 0.02
     assert 1 - average - edges - 0.02 <= empty <= 1 - average + 0.02
+
+
+def test_a_time_that_was_longer_than_a_run_is_gained() -> None:
+    """Given pages that never end in some runs, expect a gain of 100 % in these, and the reverse."""
+    page = Goal("page_p95_ns")
+
+    def pages(*times: float) -> Measurements:
+        return Measurements(page_p95_ns=np.array(times))
+
+    never, some, ended = pages(math.inf, math.inf), pages(math.inf, 8e9), pages(4e9, 4e9)
+    assert (page.gain(never, ended).mean, page.gain(never, ended).low) == (100, 100)
+    assert page.gain(some, ended).mean == pytest.approx((100 + 50) / 2)
+    assert page.gain(ended, never).mean == -100
+    assert page.gain(never, never).mean == 0
 
 
 @pytest.mark.system

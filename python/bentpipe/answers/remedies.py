@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from bentpipe.answers.catalog import options_of
 from bentpipe.answers.runs import WORTH_PERCENT, Estimate, Measurements
 
@@ -41,16 +43,17 @@ class Goal(NamedTuple):
     def gain(self, before: Measurements, after: Measurements) -> Estimate:
         """Return what a change gains, by pairs of equal seeds, in percent of the limit.
 
-        Without a limit it is in percent of the mean before, or after if that is 0.
+        Without a limit it is in percent of the mean before, or after if that is 0. A time that was
+        longer than a run, and is no longer, is a gain of 100 %, and the reverse a loss.
         """
-        means = (abs(self.limit or 0), abs(before.mean(self.figure)), abs(after.mean(self.figure)))
-        was_infinite = not self.more_is_better and math.isinf(before.mean(self.figure))
-        if was_infinite and math.isfinite(after.mean(self.figure)):
-            # A time that was longer than a run.
-            return Estimate(100.0, 0.0, before.of(self.figure).runs)
-        scale = next((mean for mean in means if mean), 1.0)
+        runs = before.by_run(self.figure), after.by_run(self.figure)
+        finite = [values[np.isfinite(values)] for values in runs]
+        means = [abs(float(values.mean())) if values.size else 0.0 for values in finite]
+        scale = next((mean for mean in (abs(self.limit or 0), *means) if mean), 1.0)
         sign = 1 if self.more_is_better else -1
-        gains = sign * (after.by_run(self.figure) - before.by_run(self.figure)) / scale
+        both = np.isinf(runs[0]) & np.isinf(runs[1])
+        changes = np.subtract(runs[1], runs[0], where=~both, out=np.zeros(len(both)))
+        gains = np.nan_to_num(sign * changes / scale, nan=math.nan, posinf=1.0, neginf=-1.0)
         return Measurements(gain=100 * gains).of("gain")
 
 
