@@ -18,7 +18,7 @@ use crate::capture::{Captured, Recorder};
 use crate::changes::{LinkChange, RateSchedules};
 use crate::flows::{FLOWS_MAX, Flows};
 use crate::lateness::Limits;
-use crate::ports::Ports;
+use crate::ports::{PortCounts, Ports};
 use crate::store::{Slot, Store};
 
 /// The arrival of a packet. Arrivals, changes, plan and seed determine a run.
@@ -392,7 +392,7 @@ impl Emulator {
     pub fn shortest_delay(&self) -> Duration {
         let over_links =
             self.rate_schedules.shortest_delay().min(self.chain.network.min_local_delay);
-        if self.ports.is_empty() { over_links } else { over_links.min(CONTROL_DELAY) }
+        if self.ports().is_empty() { over_links } else { over_links.min(CONTROL_DELAY) }
     }
 
     /// The limits of lateness of packets from now on. With programs at gateways, connections may end at
@@ -463,8 +463,8 @@ impl Emulator {
 
     /// The traffic of the ports of [`Options::control_ports`].
     #[must_use]
-    pub fn ports(&self) -> &Ports {
-        &self.ports
+    pub fn ports(&self) -> &PortCounts {
+        self.ports.counts()
     }
 
     /// The number of packets that arrived while the store was full. The link would have carried or

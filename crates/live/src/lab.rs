@@ -22,7 +22,7 @@ use crate::emulator::{Emulator, Function, Options};
 use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::plain_link::plain_link;
-use crate::ports::Ports;
+use crate::ports::PortCounts;
 use crate::punctuality::Punctuality;
 use crate::verdict::{Fault, Faults, InterfaceMonitor, Window, Windows};
 use bentpipe_sys::clock::Clock;
@@ -141,7 +141,7 @@ pub struct Report {
     /// The counters of each gateway function.
     pub functions: Vec<Function>,
     /// The traffic of measuring programs.
-    pub ports: Ports,
+    pub ports: PortCounts,
     /// The punctuality of packets.
     pub punctuality: Punctuality,
     /// Packets that the kernel dropped before the link because the driver did not read them in

@@ -17,13 +17,20 @@ use crate::arrival_times::ArrivalTimes;
 /// iperf3 opens a UDP stream with a datagram of this size in each direction, which is not counted.
 const CONNECT_BYTES: usize = 4;
 
+/// Counts the traffic of a range of server ports.
+#[derive(Debug, Default)]
+pub struct Ports {
+    counts: PortCounts,
+    /// Of packets that programs at gateways forward; `None` without such gateways. Not in the counts: the loop
+    /// copies those for each report, and 65,536 times would keep it from packets for 10 ms.
+    arrival_times: Option<ArrivalTimes>,
+}
+
 /// The traffic of a range of server ports.
 #[derive(Clone, Debug, Default)]
-pub struct Ports {
+pub struct PortCounts {
     first: u16,
     flows: Vec<PortFlows>,
-    /// Of packets that programs at gateways forward; `None` without such gateways.
-    arrival_times: Option<ArrivalTimes>,
 }
 
 /// The traffic of one server port, without the control connection.
@@ -148,19 +155,20 @@ impl Ports {
     #[must_use]
     pub fn new(first: u16, last: u16) -> Self {
         let count = usize::from(last.saturating_sub(first)) + 1;
-        Self { first, flows: vec![PortFlows::default(); count], arrival_times: None }
+        let counts = PortCounts { first, flows: vec![PortFlows::default(); count] };
+        Self { counts, arrival_times: None }
     }
 
     /// Sets the length of the jitter buffers of the flow with this index, in both directions.
     pub fn set_jitter_buffer(&mut self, index: usize, buffer: Duration) {
-        if let Some(flows) = self.flows.get_mut(index) {
+        if let Some(flows) = self.counts.flows.get_mut(index) {
             flows.traffic.iter_mut().for_each(|side| side.play_out = Some(PlayOut::new(buffer)));
         }
     }
 
     /// Counts all connections of the flow with this index: it has no control connection.
     pub fn count_all(&mut self, index: usize) {
-        if let Some(flows) = self.flows.get_mut(index) {
+        if let Some(flows) = self.counts.flows.get_mut(index) {
             flows.is_without_control = true;
         }
     }
@@ -170,22 +178,17 @@ impl Ports {
         self.arrival_times = Some(ArrivalTimes::default());
     }
 
-    /// Whether there are no ports.
+    /// What was counted.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.flows.is_empty()
-    }
-
-    /// The traffic by port.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, &PortFlows)> {
-        (self.first..=u16::MAX).zip(&self.flows)
+    pub fn counts(&self) -> &PortCounts {
+        &self.counts
     }
 
     /// Whether a packet from `side` belongs to the control connection, the first TCP connection to
     /// its port. Other packets are counted.
     pub fn is_control(&mut self, at: Instant, side: Side, packet: &[u8]) -> bool {
-        let Some(found) = self.find(side, packet) else { return false };
-        let flows = &mut self.flows[found.index];
+        let Some(found) = self.counts.find(side, packet) else { return false };
+        let flows = &mut self.counts.flows[found.index];
         if found.tuple.protocol == TCP && !flows.is_without_control {
             let control = flows.control.get_or_insert(found.tuple);
             if *control == found.tuple {
@@ -203,14 +206,11 @@ impl Ports {
 
     /// Counts a packet from `side` that entered the link at `created_at` and left it at `due`.
     pub fn delivered(&mut self, created_at: Instant, due: Instant, side: Side, packet: &[u8]) {
-        let Some(found) = self.find(side, packet).filter(|found| !is_connect_datagram(found))
-        else {
-            return;
-        };
+        let Some(found) = self.counts.find_counted(side, packet) else { return };
         let arrived = self.arrival_times.as_mut();
         let arrived = arrived.and_then(|times| times.take(&packet[found.transport_offset..]));
         let created_at = arrived.unwrap_or(created_at);
-        let traffic = &mut self.flows[found.index].traffic[side as usize];
+        let traffic = &mut self.counts.flows[found.index].traffic[side as usize];
         traffic.delivered.add(due, found.payload_bytes);
         if found.payload_bytes > 0 {
             let delay = due.saturating_since(created_at);
@@ -228,9 +228,26 @@ impl Ports {
 
     /// Counts a packet from `side` that the link dropped.
     pub fn dropped(&mut self, cause: DropCause, side: Side, packet: &[u8]) {
-        if let Some(found) = self.find(side, packet).filter(|found| !is_connect_datagram(found)) {
-            self.flows[found.index].traffic[side as usize].dropped[cause as usize] += 1;
+        if let Some(found) = self.counts.find_counted(side, packet) {
+            self.counts.flows[found.index].traffic[side as usize].dropped[cause as usize] += 1;
         }
+    }
+}
+
+impl PortCounts {
+    /// Whether there are no ports.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// The traffic by port.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, &PortFlows)> {
+        (self.first..=u16::MAX).zip(&self.flows)
+    }
+
+    fn find_counted(&self, side: Side, packet: &[u8]) -> Option<Match> {
+        self.find(side, packet).filter(|found| !is_connect_datagram(found))
     }
 
     fn find(&self, side: Side, packet: &[u8]) -> Option<Match> {
