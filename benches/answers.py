@@ -4,9 +4,9 @@ Usage: `python benches/answers.py [--links 10] [--seed 1] [--seeds 2] [--out FIL
 has a rate of 0.5 to 200 Mbit/s, a one-way delay of 5 to 300 ms, a bit error rate of 0 or 1e-9 to
 1e-6, and a queue of 0.1 to 2 bandwidth-delay products, all by the logarithm. Each question whose
 answers can be tried is asked about it, and its case as asked and the recommended one run with the
-kernel's TCP in labs. It prints a table in Markdown and a summary, and exits with 1 if a change has
-the wrong sign, or if the figure changes by a factor that is not within 25 % of the simulated one.
-Where an answer recommends nothing, there is nothing to try.
+kernel's TCP in labs. It prints a table in Markdown, each row when it is known, and a summary, and
+exits with 1 if a change has the wrong sign, or if the figure changes by a factor that is not within
+25 % of the simulated one. Where an answer recommends nothing, there is nothing to try.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import csv
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -120,26 +121,29 @@ class Asked:
         }
 
 
-def run_all(asked: list[Asked], seeds: int, parallel: float) -> None:
-    """Run all cases in real time, and judge."""
+def as_completed(asked: list[Asked], seeds: int, parallel: float) -> Iterator[Asked]:
+    """Run all cases in real time; yield each question when it is judged."""
     work = [(each, *job) for each in asked for job in each.jobs(seeds)]
+    left = Counter(id(each) for each, _, _ in work)
+    yield from (each for each in asked if not left[id(each)])
     jobs = [job for _, _, job in work]
     with closing(emulate_as_completed(jobs, parallel=parallel, total=len(jobs))) as runs:
         for run in runs:
             each, name, _ = work[run.index]
-            if run.invalid or each.trial is None:
+            left[id(each)] -= 1
+            if run.invalid:
                 each.cells |= {"recommended": f"not tried: {run.invalid}", "holds": "NO"}
                 each.trial = None
-                continue
-            value = each.trial.measure(run.result)
-            each.measured.setdefault(name, []).append(value)
-    for each in asked:
-        each.judge()
+            elif each.trial is not None:
+                each.measured.setdefault(name, []).append(each.trial.measure(run.result))
+            if not left[id(each)]:
+                each.judge()
+                yield each
 
 
-def summary(question: str, rows: list[dict[str, str]]) -> str:
+def summary(question: str, judged: list[Asked]) -> str:
     """Return how many recommendations of a question hold, as a sentence."""
-    held = [row["holds"] for row in rows if row["question"] == question]
+    held = [each.cells["holds"] for each in judged if each.cells["question"] == question]
     text = f"{question}: {held.count('yes')} of {len(held) - held.count('-')} recommendations hold"
     nothing = held.count("-")
     return (
@@ -159,19 +163,21 @@ def main() -> int:
     options = parser.parse_args()
     drawn = itertools.product(links(options.links, options.seed), options.questions)
     asked = [Asked.of(question, *link) for link, question in drawn]
-    run_all(asked, options.seeds, options.parallel)
-    rows = [{column: each.cells.get(column, "") for column in COLUMNS} for each in asked]
-    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
-    for row in rows:
-        print("| " + " | ".join(row.values()) + " |")
-    for question in options.questions:
-        print(f"\n{summary(question, rows)}")
-    if options.out is not None:
-        with options.out.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
+    with ExitStack() as stack:
+        writer = None
+        if options.out is not None:
+            file = stack.enter_context(options.out.open("w", 1, encoding="utf-8", newline=""))
+            writer = csv.DictWriter(file, COLUMNS, restval="")
             writer.writeheader()
-            writer.writerows(rows)
-    return int(any(row["holds"] == "NO" for row in rows))
+        print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
+        for each in as_completed(asked, options.seeds, options.parallel):
+            row = (each.cells.get(column, "") for column in COLUMNS)
+            print("| " + " | ".join(row) + " |", flush=True)
+            if writer is not None:
+                writer.writerow(each.cells)
+    for question in options.questions:
+        print(f"\n{summary(question, asked)}")
+    return int(any(each.cells["holds"] == "NO" for each in asked))
 
 
 if __name__ == "__main__":

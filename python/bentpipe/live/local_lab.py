@@ -48,7 +48,8 @@ class LocalLab:
     - ``capture``: the file that packets are captured into, complete once the link has stopped; the
       report counts the packets that are missing in it.
     - ``super_packets``: the kernels of both sides pass segments of up to 64 KiB, which are split
-      before the link and coalesced behind it (TSO and GRO).
+      before the link and coalesced behind it (TSO and GRO). Always so with a PEP: nothing slows a
+      server's burst down on its way to it, and packets written one by one would be late.
     - ``gateways``: gateways are hosts of their own between their hosts and the link; those with a
       PEP or a tunnel are in any case, and `bentpipe.live.gateways` runs these there.
     - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
@@ -94,6 +95,7 @@ class LocalLab:
             OSError: the capture cannot be written.
         """
         settings = list(self.settings.items())
+        host_settings = pep_settings(self.plans)
         with errors_of_core():
             self.core = _core.Lab(
                 [json.dumps(plan) for plan in self.plans],
@@ -102,9 +104,9 @@ class LocalLab:
                 settings=(settings, settings),
                 control_ports=self.control_ports,
                 capture=self.capture,
-                super_packets=self.super_packets,
+                super_packets=self.super_packets or bool(host_settings),
                 gateways=self.gateways,
-                host_settings=pep_settings(self.plans),
+                host_settings=host_settings,
             )
             self._daemons = RunningDaemons.start(self.core, self.plans)
             if self.internet:
