@@ -46,6 +46,13 @@ workers = 2
 congestion_control = "reno"
 send_buffer = "1 MB"
 
+[pep.except]
+networks = ["10.1.0.0/17", "2001:db8::/32", "10.1.128.0/17", "10.1.2.0/24"]
+ports = [443, "8000-8099", 22, "8050-9000", 23]
+
+[pep.only]
+networks = ["10.0.0.0/8"]
+
 [metrics]
 listen = "[::1]:9464"
 """
@@ -88,6 +95,11 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
             "connect_limit_ns": 10_000_000_000,
             "idle_limit_ns": None,
             "keep_alive_ns": None,
+            "except": {
+                "networks": ["10.1.0.0/16", "2001:db8::/32"],
+                "ports": [[22, 23], [443, 443], [8000, 9000]],
+            },
+            "only": {"networks": ["10.0.0.0/8"], "ports": []},
             "lan": {"interfaces": ["lan0", "lan1.7"], "tcp": leg},
             "link": {"interfaces": ["sat0"], "tcp": link},
         },
@@ -132,6 +144,24 @@ ERRORS = [
     ),
     (SMALLEST + "functions = []", "functions: is empty; expected at least one entry"),
     (SMALLEST + 'functions = ["pep", "pep"]', "read pep twice in functions"),
+    *(
+        (SMALLEST + f"pep.except.ports = [{ports}]", f"{read}; expected a port from 1 to 65535")
+        for ports, read in [
+            ("0", "pep.except.ports.0: read 0"),
+            ("22, 65536", "pep.except.ports.1: read 65536"),
+            ('"20-10"', 'read "20-10"'),
+            ('"ssh"', 'read "ssh"'),
+            ("true", "read true"),
+            ("1.5", "read 1.5"),
+        ]
+    ),
+    (
+        SMALLEST + 'pep.only.networks = ["10.0.0.1/8"]',
+        'pep.only.networks.0: read "10.0.0.1/8"; expected a network, such as "10.1.0.0/16"; did '
+        'you mean "10.0.0.0/8"?',
+    ),
+    (SMALLEST + "pep.only = {}", "pep.only: read no networks and no ports"),
+    (SMALLEST + "pep.except.ports = 22", "pep.except.ports: read 22; expected a list"),
     (SMALLEST + 'user = "nobdy"', 'user: read "nobdy"; this machine has no such user'),
     (SMALLEST + 'user = "root"', 'user: read "root"; must be a user without privileges'),
     (SMALLEST + "mark = 3", "read mark 3; must be a multiple of 2 for 1 worker, which use the"),

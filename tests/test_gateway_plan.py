@@ -54,6 +54,8 @@ def test_a_pep_without_settings_has_the_tcp_of_the_machine() -> None:
         "connect_limit_ns": 30_000_000_000,
         "idle_limit_ns": None,
         "keep_alive_ns": 600_000_000_000,
+        "except": {"networks": [], "ports": []},
+        "only": {"networks": [], "ports": []},
         "lan": {"interfaces": ["lan0"], "tcp": leg},
         "link": {"interfaces": ["sat0"], "tcp": leg},
     }

@@ -8,6 +8,7 @@
 pub mod daemon;
 mod heartbeat;
 mod icmp;
+mod network;
 mod programs;
 pub mod relay;
 mod side;
@@ -15,4 +16,5 @@ pub mod transparent;
 pub mod tunnel;
 
 pub use heartbeat::{Heartbeat, HeartbeatMonitor};
+pub use network::Network;
 pub use side::Side;

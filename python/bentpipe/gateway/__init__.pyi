@@ -1,7 +1,6 @@
 from .checks import examine as examine, summary as summary
 from .config import (
     GatewayConfig as GatewayConfig,
-    placeholder_key as placeholder_key,
     plan_of as plan_of,
     read_config as read_config,
 )
@@ -15,6 +14,11 @@ from .daemon import (
     start as start,
     stop as stop,
 )
+from .fields import (
+    placeholder_key as placeholder_key,
+    refused_settings as refused_settings,
+    refused_tcp as refused_tcp,
+)
 from .machine import (
     PEERS_MAX as PEERS_MAX,
     PORT as PORT,
@@ -22,4 +26,3 @@ from .machine import (
     make_key as make_key,
     open_files as open_files,
 )
-from .tcp_refusals import refused_settings as refused_settings, refused_tcp as refused_tcp

@@ -5,27 +5,49 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import pwd
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    collapse_addresses,
+    ip_address,
+    ip_network,
+)
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
 from bentpipe import units
 from bentpipe.errors import ScenarioError
 from bentpipe.gateway.daemon import GatewayFolder
+from bentpipe.gateway.fields import (
+    Endpoint,
+    Interface,
+    InterfaceAddress,
+    Listen,
+    Loopback,
+    Name,
+    Network,
+    PeerName,
+    Ports,
+    PublicKey,
+    User,
+    placeholder_key,
+    port_range,
+    receive_buffer_bytes,
+    refused_settings,
+    split_port,
+)
 from bentpipe.gateway.kernel_tcp import congestion_control
 from bentpipe.gateway.machine import DEVICE, MARK, PEERS_MAX, PORT, ROUTE_TABLE, mark_count
-from bentpipe.gateway.tcp_refusals import receive_buffer_bytes, refused_settings
 from bentpipe.plan.gateways import Uplink, tunnel_plan
 from bentpipe.plan.lower import lower
 from bentpipe.scenario.document import Document, file_error, file_text
@@ -39,7 +61,7 @@ from bentpipe.scenario.record import (
     refusal,
 )
 from bentpipe.scenario.tcp import Tcp
-from bentpipe.text import counted, shown
+from bentpipe.text import counted
 
 _WORKERS_MAX: Final = 64
 # The daemon hands over its sockets in one message.
@@ -47,11 +69,6 @@ _INTERFACES_MAX: Final = 25
 # The smallest MTU of IPv4 (RFC 791), and the largest of a device.
 _MTU_MIN: Final = 576
 _MTU_MAX: Final = 65_535
-_PORTS: Final = 1 << 16
-# As `tunnel/keys.rs`: a key and the beginning of a digest.
-_KEY_BYTES: Final = 32
-_KEY_CHARACTERS: Final = 48
-_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _TOML_LINE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 _THREADS_MAX: Final = 4
@@ -66,182 +83,6 @@ FunctionName = Literal["pep", "tunnel"]
 FailMode = Literal["closed", "open"]
 
 
-# --- fields that a scenario does not have -------------------------------------------------------
-
-
-def _text(read: Callable[[str], str], expected: str = "") -> BeforeValidator:
-    """Return the check of a text that ``read`` returns as the daemon reads it, or refuses.
-
-    It refuses by a message of its own, or by another ValueError: then one with ``expected``.
-    """
-
-    def check(text: object) -> object:
-        if not isinstance(text, str):
-            return text
-        try:
-            return read(text)
-        except PydanticCustomError:
-            raise
-        except ValueError:
-            raise refusal(f"read {shown(text)}; {expected}") from None
-
-    return BeforeValidator(check)
-
-
-def _matching(pattern: str, expected: str) -> BeforeValidator:
-    def read(text: str) -> str:
-        if re.fullmatch(pattern, text, re.ASCII) is None:
-            raise ValueError(text)
-        return text
-
-    return _text(read, expected)
-
-
-def split_port(text: str) -> tuple[str, int]:
-    """Return the host and the port of ``host:port``, without brackets.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    host, _, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    bracketed = host.startswith("[") and host.endswith("]")
-    is_port = port.isascii() and port.isdigit() and len(port) < len(str(_PORTS)) + 1
-    if not is_port or not 0 < int(port) < _PORTS or bracketed != (":" in bare):
-        raise ValueError(text)
-    return bare, int(port)
-
-
-def _loopback(text: str) -> str:
-    if not ip_address(split_port(text)[0]).is_loopback:
-        raise ValueError(text)
-    return text
-
-
-def _endpoint(text: str) -> str:
-    host, _ = split_port(text)
-    if not _HOST.fullmatch(host):
-        ip_address(host)
-    return text
-
-
-def _listen(value: object) -> object:
-    with suppress(ValueError):
-        if isinstance(value, str):
-            ip_address(split_port(value)[0])
-            return value
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _PORTS:
-        return value
-    raise refusal(
-        f"read {shown(value)}; expected a port from 1 to {_PORTS - 1}, or an address with one, "
-        'such as "192.0.2.1:51871"'
-    )
-
-
-def _network(text: str) -> str:
-    near = ""
-    try:
-        return str(ip_network(text))
-    except ValueError:
-        with suppress(ValueError):
-            near = f'; did you mean "{ip_interface(text).network}"?'
-    raise refusal(f'read {shown(text)}; expected a network, such as "10.1.0.0/16"{near}')
-
-
-def _public_key(text: str) -> str:
-    try:
-        decoded = base64.b64decode(text, validate=True)
-    except ValueError:
-        decoded = b""
-    key, checksum = decoded[:_KEY_BYTES], decoded[_KEY_BYTES:]
-    if len(text) != _KEY_CHARACTERS or not decoded:
-        raise refusal(
-            f"read a text of {len(text)} characters; expected the {_KEY_CHARACTERS} letters, "
-            "digits, + and / that bentpipe gateway keygen printed"
-        )
-    if checksum == _checksum("private", key):
-        # Not shown: it is a secret.
-        raise refusal("read a private key; expected the public key that keygen printed")
-    if checksum != _checksum("public", key):
-        raise refusal(f"read {shown(text)}; its checksum is wrong: a character differs")
-    return text
-
-
-def _checksum(kind: str, key: bytes) -> bytes:
-    digest = hashlib.sha256(f"bentpipe {kind} key".encode() + key).digest()
-    return digest[: _KEY_CHARACTERS // 4 * 3 - _KEY_BYTES]
-
-
-def placeholder_key(name: str) -> str:
-    """Return a public key that is valid, and whose private key nobody has: a hash is the point."""
-    key = hashlib.sha256(f"bentpipe placeholder {name}".encode()).digest()
-    return base64.b64encode(key + _checksum("public", key)).decode()
-
-
-def _user(name: str) -> str:
-    try:
-        number = pwd.getpwnam(name).pw_uid
-    except (KeyError, ValueError):
-        raise refusal(f"read {shown(name)}; this machine has no such user") from None
-    if number == 0:
-        raise refusal(f"read {shown(name)}; must be a user without privileges")
-    return name
-
-
-# A name becomes part of that of a table of nftables, and of a folder.
-Name = Annotated[
-    str,
-    _matching(
-        "[A-Za-z0-9][A-Za-z0-9_-]{0,31}",
-        'allowed are up to 32 letters, digits, "-" and "_", the first a letter or a digit',
-    ),
-]
-# It becomes a label of metrics.
-PeerName = Annotated[
-    str,
-    _matching(
-        "[A-Za-z0-9][A-Za-z0-9_.-]{0,31}",
-        'allowed are up to 32 letters, digits, "-", "_" and ".", the first a letter or a digit',
-    ),
-]
-# IFNAMSIZ is 16 with the final zero. Linux allows more characters, quotes among them.
-Interface = Annotated[
-    str,
-    _matching(
-        r"(?!\.\.?$)[A-Za-z0-9_.][A-Za-z0-9_.@+-]{0,14}",
-        "expected the name of an interface, such as eth0",
-    ),
-]
-Loopback = Annotated[
-    str,
-    _text(
-        _loopback,
-        'expected an address of this host with a port, such as "127.0.0.1:9464" or "[::1]:9464": '
-        "a proxy can pass it on to others",
-    ),
-]
-Endpoint = Annotated[
-    str,
-    _text(
-        _endpoint,
-        'expected a name or an address with a port, such as "hub.example.org:51871", '
-        '"192.0.2.1:51871" or "[2001:db8::1]:51871"',
-    ),
-]
-InterfaceAddress = Annotated[
-    str,
-    _text(
-        lambda text: str(ip_interface(text)),
-        'expected an address with the length of its prefix, such as "10.99.0.1/24"',
-    ),
-]
-Network = Annotated[str, _text(_network)]
-PublicKey = Annotated[str, _text(_public_key)]
-
-
-# --- sections ------------------------------------------------------------------------------------
-
-
 class Side(Record):
     """One side of the gateway."""
 
@@ -249,8 +90,53 @@ class Side(Record):
     """The interfaces on this side. Connections that are opened on one of them are split."""
 
 
+class Connections(Record):
+    """TCP connections by their ends."""
+
+    networks: Annotated[tuple[Network, ...], Field(strict=False)] = ()
+    """Networks; a connection belongs to them if its client or its server is in one of them."""
+    ports: Annotated[tuple[Ports, ...], Field(strict=False)] = ()
+    """Ports of servers: numbers, or ranges such as ``"8000-8099"``."""
+
+    @model_validator(mode="after")
+    def _check_that_it_says_something(self) -> Self:
+        if not self.networks and not self.ports:
+            raise refusal("read no networks and no ports; write one of them, or leave this out")
+        return self
+
+    @classmethod
+    def plan(cls, written: Self | None) -> dict[str, Any]:
+        """Return networks and ports for the daemon, without overlaps."""
+        networks, ports = (written.networks, written.ports) if written else ((), ())
+        parsed = [ip_network(network) for network in networks]
+        v4 = collapse_addresses(each for each in parsed if isinstance(each, IPv4Network))
+        v6 = collapse_addresses(each for each in parsed if isinstance(each, IPv6Network))
+        return {
+            "networks": [str(network) for network in (*v4, *v6)],
+            "ports": _merged(port_range(port) for port in ports),
+        }
+
+
+def _merged(ranges: Iterable[list[int]]) -> list[list[int]]:
+    """Return ranges in order, those that touch as one: nftables refuses sets with overlaps."""
+    merged: list[list[int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1][1] = max(merged[-1][1], last)
+        else:
+            merged.append([first, last])
+    return merged
+
+
 class DaemonPep(Pep):
     """The PEP of a scenario, with what only a real one needs."""
+
+    except_: Connections | None = Field(
+        default=None, validation_alias="except", serialization_alias="except"
+    )
+    """Connections that pass unsplit."""
+    only: Connections | None = None
+    """Those that are split, if not all are: between these networks and others, to these ports."""
 
     connect_limit: PositiveDuration = units.duration("30 s")
     """How long a server may take to answer. After it, the next SYN of the client starts again."""
@@ -310,7 +196,7 @@ class DaemonTunnel(Tunnel):
     """The name of its TUN device, which exists while the gateway is up."""
     addresses: Annotated[tuple[InterfaceAddress, ...], Field(strict=False, min_length=1)]
     """The addresses of the device with the lengths of their prefixes, such as ``10.99.0.1/24``."""
-    listen: Annotated[int | str, BeforeValidator(_listen)] = PORT
+    listen: Listen = PORT
     """The UDP port, or an address with it. A port alone is one of all addresses of the version of
     IP that the first endpoint has."""
     private_key: Annotated[str, Field(min_length=1)]
@@ -398,7 +284,7 @@ class GatewayConfig(Record):
     """The tunnel."""
     metrics: Metrics | None = None
     """Its server of metrics; none by default."""
-    user: Annotated[str, _text(_user)] = "nobody"
+    user: User = "nobody"
     """The user as whom traffic is carried."""
     mark: Annotated[int, Field(ge=2, le=2**32 - 256)] = MARK
     """The first mark of packets for the relay: an even number, with 2 workers a multiple of 4, with
@@ -492,7 +378,7 @@ def _document(path: Path) -> Document:
 # --- the plan of the daemon ----------------------------------------------------------------------
 
 # The daemon has the TCP of its kernel. Settings that the kernel has for single connections are in
-# the plan; `tcp_refusals` has those that are refused. `daemon/plan.rs`, `pep_plan.rs` and
+# the plan; `fields` has those that are refused. `daemon/plan.rs`, `pep_plan.rs` and
 # `tunnel_plan.rs` describe each field.
 
 
@@ -521,7 +407,7 @@ def _pep_plan(config: GatewayConfig) -> dict[str, Any] | None:
     if config.lan is None or config.link is None:
         return None
     pep = config.pep
-    left_out = ("profile", "lan_tcp", "link_tcp", "notsent_lowat")
+    left_out = ("profile", "lan_tcp", "link_tcp", "notsent_lowat", "except_", "only")
     values = lower(pep, (), leave_out=left_out)
     values.default("threads", min(len(os.sched_getaffinity(0)), _THREADS_MAX))
     for name in ("idle_limit_ns", "keep_alive_ns"):
@@ -531,6 +417,8 @@ def _pep_plan(config: GatewayConfig) -> dict[str, Any] | None:
         "mark": config.mark,
         "route_table": config.route_table,
         **values,
+        "except": Connections.plan(pep.except_),
+        "only": Connections.plan(pep.only),
         **{
             name: {"interfaces": list(side.interfaces), "tcp": _leg(pep, tcp)}
             for name, (side, tcp) in sides.items()

@@ -2,8 +2,7 @@
 
 A setting belongs to a connection (socket option), to all connections of a route (ip-route(8)), or
 to all of a host: a network namespace (sysctl). A setting without an entry cannot be changed: it is
-what the kernel does, which is the profile ``linux``. `bentpipe.gateway.tcp_refusals` refuses the
-rest.
+what the kernel does, which is the profile ``linux``. `bentpipe.gateway.fields` refuses the rest.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bentpipe.gateway.config import GatePlan
 
 LEGS: Final = ("lan_tcp", "link_tcp")
+_NO_CONNECTIONS: Final[Mapping[str, Any]] = {"networks": (), "ports": ()}
 # As `Function::is_program` of the simulator's plans.
 PROGRAMS: Final = ("pep", "tunnel")
 # A daemon is ready within 0.1 s on an idle machine. Its first report is its sign.
@@ -505,6 +506,8 @@ def _pep_plan(pep: Mapping[str, Any], link_interface: str) -> dict[str, Any]:
         "idle_limit_ns": None,
         # As hosts of a lab, it probes no idle connection.
         "keep_alive_ns": None,
+        "except": _NO_CONNECTIONS,
+        "only": _NO_CONNECTIONS,
         "lan": side("hosts", pep["lan_tcp"]),
         "link": side(link_interface, pep["link_tcp"]),
     }

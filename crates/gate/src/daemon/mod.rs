@@ -43,6 +43,6 @@ pub use privileged::{check, remove, up};
 pub use report::{PepWorkers, Report, State};
 pub use socket_broker::Request as SocketRequest;
 pub use supervisor::Ended;
-pub use tunnel_plan::{FailMode, Network, TunnelPeerPlan, TunnelPlan};
+pub use tunnel_plan::{FailMode, TunnelPeerPlan, TunnelPlan};
 pub use tunnel_report::{TunnelPeerReport, TunnelReport};
 pub use worker::work;

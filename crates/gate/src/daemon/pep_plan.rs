@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::plan_checks::{is_interface, refused};
 use crate::relay::Config;
 use crate::side::Side;
-use crate::transparent::{LegSettings, Rules, SideRules, SynHolderConfig, marks};
+use crate::transparent::{Connections, LegSettings, Rules, SideRules, SynHolderConfig, marks};
 
 /// The settings of a PEP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -39,6 +39,10 @@ pub struct PepPlan {
     /// The time without data after which a peer is probed; `null` for never.
     #[serde(deserialize_with = "Option::deserialize")]
     pub keep_alive_ns: Option<u64>,
+    /// New connections that pass without the relay.
+    pub except: Connections,
+    /// Without any, all others are relayed; otherwise these alone.
+    pub only: Connections,
     /// The side of the hosts behind the gateway.
     pub lan: SidePlan,
     /// The side of the link.
@@ -118,6 +122,9 @@ impl PepPlan {
                 self.mark, self.workers
             )));
         }
+        for (name, connections) in [("except", &self.except), ("only", &self.only)] {
+            connections.check().map_err(|text| refused(&format!("pep.{name}.{text}")))?;
+        }
         if self.connections < self.workers {
             return Err(refused("pep.connections: at least 1 for each worker"));
         }
@@ -149,6 +156,8 @@ impl PepPlan {
                 interfaces: self.side(side).interfaces.clone(),
                 ..SideRules::default()
             }),
+            except: self.except.clone(),
+            only: self.only.clone(),
         }
     }
 

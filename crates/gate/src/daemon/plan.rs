@@ -125,6 +125,7 @@ mod tests {
     use super::super::pep_plan::{Leg, SidePlan};
     use super::super::tunnel_plan;
     use super::*;
+    use crate::transparent::Connections;
 
     fn complete() -> Value {
         let side = SidePlan { interfaces: vec!["lan0".to_owned()], tcp: Leg::default() };
@@ -139,6 +140,8 @@ mod tests {
             connect_limit_ns: 1,
             idle_limit_ns: None,
             keep_alive_ns: None,
+            except: Connections::default(),
+            only: Connections::default(),
             lan: side.clone(),
             link: side,
         };

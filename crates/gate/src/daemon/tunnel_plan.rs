@@ -1,6 +1,5 @@
 //! What a daemon is told of its tunnel.
 
-use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
@@ -8,6 +7,7 @@ use bentpipe_core::tunnel::TunnelSettings;
 use serde::{Deserialize, Serialize};
 
 use super::plan_checks::{is_interface, refused};
+use crate::network::Network;
 use crate::tunnel::PublicKey;
 
 /// So that the reports of all peers are one message, and the plan another.
@@ -19,50 +19,6 @@ const OUTER_MTU_MIN: u16 = 576;
 
 /// A shorter interval keeps a thread and the link busy.
 const KEEPALIVE_MIN_NS: u64 = 1_000_000_000;
-
-/// An address with the length of its prefix, or a network: as text `10.0.0.0/8`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Network {
-    /// The address.
-    pub address: IpAddr,
-    /// The bits of its prefix.
-    pub prefix: u8,
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-impl From<Network> for String {
-    fn from(network: Network) -> Self {
-        network.to_string()
-    }
-}
-
-impl TryFrom<String> for Network {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let parsed = || {
-            let (address, prefix) = text.split_once('/')?;
-            let address: IpAddr = address.parse().ok()?;
-            let prefix = prefix.parse().ok()?;
-            let bits = if address.is_ipv4() { 32 } else { 128 };
-            (prefix <= bits).then_some(Self { address, prefix })
-        };
-        parsed().ok_or_else(|| format!("{text:?} is no address with a prefix, such as 10.0.0.0/8"))
-    }
-}
-
-impl Network {
-    /// The version of IP, as an option of the program `ip`.
-    pub(super) fn version_option(&self) -> &'static str {
-        if self.address.is_ipv6() { "-6" } else { "-4" }
-    }
-}
 
 /// What becomes of packets for the networks of the peers when the daemon is gone without having been ended on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -269,18 +225,5 @@ pub(super) mod tests {
             plan.peers.push(other);
         });
         assert!(same_network.contains("10.3.0.0/24 belongs to two peers"), "{same_network}");
-    }
-
-    /// Given texts of networks, expect those with an address and a prefix of its version to be read and written again.
-    #[test]
-    fn a_network_has_an_address_and_a_prefix() {
-        for text in ["0.0.0.0/0", "10.99.0.1/24", "::/0", "fd00::/128"] {
-            assert_eq!(network(text).to_string(), text);
-        }
-        for text in
-            ["10.0.0.0", "10.0.0.0/33", "fd00::/129", "10.0.0/8", "/8", "a/8", "10.0.0.0/-1"]
-        {
-            assert!(Network::try_from(text.to_owned()).is_err(), "{text}");
-        }
     }
 }

@@ -7,7 +7,8 @@
 
 use std::io;
 
-use super::tunnel_plan::{FailMode, Network, TunnelPlan};
+use super::tunnel_plan::{FailMode, TunnelPlan};
+use crate::network::Network;
 use crate::programs::run;
 
 /// Tells these routes from those of others. The kernel does not interpret protocols of routes above 4 (rtnetlink(7)), and

@@ -14,12 +14,14 @@ mod hold_lease;
 mod pending_accepts;
 mod recent;
 mod rules;
+mod selection;
 mod sockets;
 mod syn;
 mod syn_holder;
 
 pub use hold_lease::HoldLease;
 pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};
+pub use selection::Connections;
 pub use sockets::{Direct, LegSettings, Sockets, listener, raw};
 pub use syn::{Ends, Syn};
 pub use syn_holder::{SynHolder, SynHolderConfig, SynHolderCounters, Taps};

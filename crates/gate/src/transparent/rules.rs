@@ -19,6 +19,7 @@ use std::io;
 
 use bentpipe_core::time::Duration;
 
+use super::selection::{Connections, passing, set_of};
 use crate::programs::run;
 use crate::side::Side;
 
@@ -64,6 +65,10 @@ pub struct Rules {
     pub route_table: u32,
     /// Those of the two sides.
     pub sides: [SideRules; 2],
+    /// New connections that pass without the relay.
+    pub except: Connections,
+    /// Without any, all others are for the relay; otherwise these alone.
+    pub only: Connections,
 }
 
 /// What leads the connections of clients on one side to the relay.
@@ -155,10 +160,12 @@ impl Rules {
              \t}}\n\
              \tchain forward {{\n\
              \t\ttype filter hook forward priority 1000; policy accept;\n\
+             {passing}\
              {new}\
              {asymmetric}\
              \t}}\n}}\n",
             again = self.hold("socket transparent 1"),
+            passing = passing(IS_SYN, &self.except, &self.only),
             new = self.hold("ct status & dnat == 0"),
             asymmetric = self.asymmetric(),
         );
@@ -200,7 +207,7 @@ impl Rules {
     fn hold(&self, condition: &str) -> String {
         let mut text = String::new();
         for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
-            let Some(interfaces) = set_of(&rules.interfaces) else { continue };
+            let Some(interfaces) = names(&rules.interfaces) else { continue };
             let goto = self.goto("hold", side);
             for ((plain, ends), set) in IS_PLAIN.into_iter().zip(ENDS).zip(HELD) {
                 let _ = writeln!(
@@ -217,7 +224,7 @@ impl Rules {
     fn asymmetric(&self) -> String {
         let mut text = String::new();
         for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
-            let Some(interfaces) = set_of(&rules.interfaces) else { continue };
+            let Some(interfaces) = names(&rules.interfaces) else { continue };
             let goto = self.goto("asymmetric", side);
             for ((plain, ends), set) in IS_PLAIN.into_iter().zip(ENDS).zip(HELD) {
                 let _ = writeln!(
@@ -298,7 +305,7 @@ impl Rules {
             v6 = NO_HOPS[1],
         );
         let both: Vec<_> = self.sides.iter().flat_map(|side| side.interfaces.clone()).collect();
-        if let Some(interfaces) = set_of(&both) {
+        if let Some(interfaces) = names(&both) {
             text.push_str("\tchain legs {\n");
             for (ends, set) in ENDS.into_iter().zip(HELD) {
                 let _ = writeln!(
@@ -404,9 +411,8 @@ impl Rules {
 }
 
 /// Interfaces as a set of nftables; `None` if there are none.
-fn set_of(interfaces: &[String]) -> Option<String> {
-    let names: Vec<_> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
-    (!names.is_empty()).then(|| format!("{{ {} }}", names.join(", ")))
+fn names(interfaces: &[String]) -> Option<String> {
+    set_of(interfaces.iter().map(|name| format!("\"{name}\"")))
 }
 
 #[cfg(test)]
@@ -424,7 +430,8 @@ mod tests {
             side(&["lan0", "lan1"], vec![[4_000, 6_000], [4_002, 6_002]]),
             side(&["sat0"], vec![[4_001, 6_001], [4_003, 6_003]]),
         ];
-        let rules = Rules { table, mark, processes: 2, route_table, sides };
+        let (except, only) = (Connections::default(), Connections::default());
+        let rules = Rules { table, mark, processes: 2, route_table, sides, except, only };
         let text = rules.nft();
         assert!(text.starts_with("table inet bentpipe\ndelete table inet bentpipe\n"), "{text}");
         let parts =
@@ -452,7 +459,9 @@ mod tests {
     fn a_side_without_interfaces_has_no_rule() {
         let sides = [SideRules::default(), SideRules::default()];
         let table = "t".to_owned();
-        let rules = Rules { table, mark: 6, processes: 1, route_table: 100, sides };
+        let (except, only) = (Connections::default(), Connections::default());
+        let (mark, route_table) = (6, 100);
+        let rules = Rules { table, mark, processes: 1, route_table, sides, except, only };
         assert!(!rules.nft().contains("tproxy"));
     }
 }

@@ -13,7 +13,8 @@ use bentpipe_core::tunnel::{
     ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SignalSettings,
     TitrationSettings, TunnelSettings,
 };
-use bentpipe_gate::daemon::{FailMode, Network, Plan, TunnelPeerPlan, TunnelPlan};
+use bentpipe_gate::Network;
+use bentpipe_gate::daemon::{FailMode, Plan, TunnelPeerPlan, TunnelPlan};
 use bentpipe_gate::tunnel::{OsRandom, PrivateKey, keygen};
 use rustix::process::{Pid, Signal, kill_process};
 

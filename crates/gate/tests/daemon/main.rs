@@ -13,6 +13,7 @@ mod requirements;
 mod reuse;
 #[path = "../router/mod.rs"]
 mod router;
+mod selection;
 mod setup;
 mod streams;
 mod supervision;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe_gate::daemon::{PepPlan, Plan, SidePlan};
+use bentpipe_gate::transparent::Connections;
 use bentpipe_sys::SystemError;
 use bentpipe_sys::netns::Namespace;
 
@@ -154,6 +155,8 @@ impl Router {
                 connect_limit_ns: 3_000_000_000,
                 idle_limit_ns: None,
                 keep_alive_ns: None,
+                except: Connections::default(),
+                only: Connections::default(),
                 lan: SidePlan { interfaces: vec!["lan0".to_owned()], ..SidePlan::default() },
                 link: SidePlan::default(),
             }),
