@@ -118,6 +118,41 @@ def test_it_splits_connections_until_down_and_nothing_of_it_is_left(gateway: Gat
     gateway.routers.download(1_000)
 
 
+def test_a_reload_changes_new_connections_alone(gateway: Gateway) -> None:
+    """Given a split connection, and a reload that leaves its client out, expect it to go on.
+
+    New ones pass then; after a reload of the first configuration they are split again at once.
+    """
+    routers, first = gateway.routers, gateway.config.read_text()
+    gateway.up()
+    with routers.within("server"):
+        listener = socket.create_server((SERVERS[0], 0))
+    with routers.within("client"):
+        client = socket.create_connection(listener.getsockname(), timeout=20)
+    server, _ = listener.accept()
+    gateway.wait_for_split(1)
+    gateway.config.write_text(first + '[pep.except]\nnetworks = ["10.0.0.0/8"]\n')
+    done = gateway.call("reload")
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"bentpipe: gateway {gateway.name} has the settings of {gateway.config}\n",
+    )
+    routers.download(1_000)
+    client.sendall(b"still")
+    assert server.recv(5, socket.MSG_WAITALL) == b"still"
+    gateway.config.write_text(first)
+    assert gateway.call("reload").returncode == 0
+    routers.download(2_000)
+    gateway.wait_for_split(2)
+    client.close()
+    server.close()
+    listener.close()
+    gateway.config.write_text(first.replace("connections = 100", "connections = 200"))
+    done = gateway.call("reload")
+    assert (done.returncode, "cannot change pep.connections;" in done.stderr) == (2, True)
+    assert "2 connections, 5 B to servers, 2 kB to clients" in gateway.down()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("killed", ["daemon", "both"])
 def test_down_removes_what_a_killed_gateway_has_left(gateway: Gateway, killed: str) -> None:

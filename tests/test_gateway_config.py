@@ -80,6 +80,7 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
     assert plan == {
         "name": "bentpipe-sat",
         "state_file": str(folder.path / "state.json"),
+        "control_file": str(folder.path / "control"),
         "files": [str(folder.path / "log"), str(folder.path / "gateway.json")],
         "user": user.pw_uid,
         "group": user.pw_gid,

@@ -236,6 +236,7 @@ def test_the_program_reads_the_plan() -> None:
     plan = {
         "name": "test",
         "state_file": "/none/state.json",
+        "control_file": "/none/control",
         "files": [],
         "user": NOBODY,
         "group": NOBODY,

@@ -16,7 +16,7 @@ from conftest import Program
 from bentpipe.cli.gateway import action_text, status_lines, totals_lines
 from bentpipe.errors import MachineError
 from bentpipe.gateway import plan_of, read_config
-from bentpipe.gateway.daemon import GatewayFolder, ask_daemon
+from bentpipe.gateway.daemon import ask_daemon
 
 KEY = "mS+Bmio9RMLzbfkF3rtv7VzqAjPAdPAqKVszVrImPVh1IngW"
 OTHER_KEY = "pI99PpQ3qmElyATo8854mEuxKpM03UhyudTlOhEfHlKe2bB+"
@@ -84,7 +84,6 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
         "listen_port": 4_000,
         "private_key": "/etc/bentpipe/key",
         "outer_mtu_bytes": 1_400,
-        "control_file": str(GatewayFolder("hub").path / "control"),
         "fail": "closed",
         "peers": [
             {

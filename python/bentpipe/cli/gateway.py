@@ -198,10 +198,10 @@ def keygen(
 
 @gateway_app.command(epilog=examples_text("bentpipe gateway reload", "bentpipe gateway reload sat"))
 def reload(name: Name = None) -> None:
-    """Read the configuration of a gateway again, and change its running tunnel.
+    """Read the configuration of a gateway again, and change the running one.
 
-    Redundancy, titration and the choice of packets change without a lost packet. Other changes are
-    refused.
+    Of a PEP, the connections that are left out change, new ones alone; of a tunnel, redundancy,
+    titration and the choice of packets, without a lost packet. Other changes are refused.
     """
     chosen = _chosen(name)
     record = gateway.GatewayFolder(chosen).record()
@@ -312,7 +312,7 @@ def _unit_text(config: GatewayConfig, plan: GatePlan, path: Path) -> str:
         config=quoted,
         after=_TUN_MODULE if has_tunnel else "",
         wants=_TUN_MODULE if has_tunnel else "",
-        reload=f"ExecReload={program} gateway reload {quoted}\n" if has_tunnel else "",
+        reload=f"ExecReload={program} gateway reload {quoted}\n",
         after_kill=_KEEPS_CLOSED if gateway.closed_networks(plan) else _removed(program, quoted),
         limits=f"LimitNOFILE={files}\n" if files else "",
         devices=_TUN_DEVICE if has_tunnel else "PrivateDevices=yes\n",

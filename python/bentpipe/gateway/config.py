@@ -393,12 +393,13 @@ def plan_of(config: GatewayConfig, path: Path) -> GatePlan:
     return {
         "name": f"bentpipe-{config.name}",
         "state_file": str(folder.state_file),
+        "control_file": str(folder.control_file),
         "files": [str(file) for file in (folder.log_file, folder.record_file)],
         "user": user.pw_uid,
         "group": user.pw_gid,
         "metrics_listen": None if config.metrics is None else config.metrics.listen,
         "pep": _pep_plan(config),
-        "tunnel": None if tunnel is None else _tunnel_plan(tunnel, path, folder),
+        "tunnel": None if tunnel is None else _tunnel_plan(tunnel, path),
     }
 
 
@@ -438,7 +439,7 @@ def _leg(pep: DaemonPep, tcp: Tcp) -> dict[str, Any]:
     }
 
 
-def _tunnel_plan(tunnel: DaemonTunnel, path: Path, folder: GatewayFolder) -> dict[str, Any]:
+def _tunnel_plan(tunnel: DaemonTunnel, path: Path) -> dict[str, Any]:
     """Return the plan of a tunnel; both ends have the same coding, but for what is written."""
     uplink = Uplink(
         rate_bps=_UNKNOWN_RATE_BPS,
@@ -457,7 +458,6 @@ def _tunnel_plan(tunnel: DaemonTunnel, path: Path, folder: GatewayFolder) -> dic
         "listen_port": tunnel.port,
         "private_key": str(path.parent.absolute() / tunnel.private_key),
         "outer_mtu_bytes": tunnel.outer_mtu,
-        "control_file": str(folder.control_file),
         "fail": tunnel.fail,
         "peers": [lower(peer, ()) for peer in tunnel.peers],
         "settings": settings,

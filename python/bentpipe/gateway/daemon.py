@@ -6,7 +6,7 @@ The folder of a gateway has
   the daemon inherit the lock: while one of them runs, the gateway is up.
 - ``state.json``: its counters, which the daemon writes every 0.75 s.
 - ``log``: what the daemon has printed, if it runs in the background.
-- ``control``: a socket of a daemon with a tunnel, for `reload_gateway`.
+- ``control``: a socket of the daemon, for `reload_gateway`.
 """
 
 from __future__ import annotations
@@ -495,11 +495,6 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
         raise MachineError(
             f"gateway {config.name} is not up; to fix it: start it with bentpipe gateway up"
         )
-    if record.plan.get("tunnel") is None:
-        raise UsageError(
-            f"gateway {config.name} has no tunnel, whose settings alone can be reloaded; to fix "
-            f"it: bentpipe gateway down {config.name}, then up"
-        )
     reply = ask_daemon(folder.control_file, plan)
     if reply == "changed":
         folder.write_record(replace(record, plan=plan, described=config.described()))
@@ -508,8 +503,8 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
         names = ", ".join(dict.fromkeys(_config_name(plan, path) for path in reply["differs"]))
         raise UsageError(
             f"{record.config}: a running gateway cannot change {names}; nothing was changed. It "
-            f"can change {_CHANGEABLE} of its tunnel; to fix it: bentpipe gateway down "
-            f"{config.name}, then up"
+            f"can change except and only of its PEP, and {_CHANGEABLE} of its tunnel; to fix it: "
+            f"bentpipe gateway down {config.name}, then up"
         )
     raise UsageError(f"{record.config}: {reply['refused']}")
 

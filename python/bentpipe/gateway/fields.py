@@ -1,6 +1,4 @@
-"""What a gateway's configuration accepts: the fields that a scenario does not have, and of a
-scenario's TCP settings those that a kernel's TCP can have (see `kernel_tcp`).
-"""
+"""What a gateway's configuration accepts: fields that no scenario has, a kernel's TCP settings."""
 
 from __future__ import annotations
 

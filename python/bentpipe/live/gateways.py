@@ -467,6 +467,7 @@ def _gate_plan(pep: Mapping[str, Any] | None, tunnel: Mapping[str, Any] | None) 
     return {
         "name": "bentpipe",
         "state_file": _STATE,
+        "control_file": _CONTROL_FILE,
         "files": [],
         "user": machine.NOBODY if is_root else os.getuid(),
         "group": machine.NOBODY if is_root else os.getgid(),
@@ -566,7 +567,6 @@ def _tunnel_plan(
         "listen_port": machine.PORT,
         "private_key": _KEY_FILE,
         "outer_mtu_bytes": None,
-        "control_file": _CONTROL_FILE,
         # A run whose daemon ends is invalid.
         "fail": "open",
         "peers": [peer(number) for number in others],

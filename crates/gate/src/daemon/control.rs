@@ -1,4 +1,4 @@
-//! A socket on which the settings of a running tunnel are changed, in a folder that only root may enter.
+//! A socket on which the settings of a running daemon are changed, in a folder that only root may enter.
 //!
 //! A client sends the whole new plan as one message and gets one message back, a [`Reply`].
 
@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bentpipe_core::tunnel::TunnelSettings;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
@@ -20,8 +19,11 @@ use super::handover::{receive, send};
 /// A client sends its plan at once. The rules are renewed meanwhile at the latest.
 const TIMEOUT: core::time::Duration = core::time::Duration::from_millis(100);
 const CLIENTS: i32 = 4;
-/// What may change, as `Path::reconfigure` has it: a field of an object, by JSON Pointer (RFC 6901).
-const CHANGEABLE: [(&str, &str); 6] = [
+/// What may change, of the PEP what is in its rules alone, of the tunnel what `Path::reconfigure` has: a field of an
+/// object, by JSON Pointer (RFC 6901).
+const CHANGEABLE: [(&str, &str); 8] = [
+    ("/pep", "except"),
+    ("/pep", "only"),
     ("/tunnel/settings", "classifier"),
     ("/tunnel/settings", "redundancy"),
     ("/tunnel/settings", "titration"),
@@ -34,7 +36,7 @@ const CHANGEABLE: [(&str, &str); 6] = [
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reply {
-    /// The settings were passed on to the worker.
+    /// The settings were changed, or passed on to the worker.
     Changed,
     /// Nothing was changed, because these parts of the plan differ, which a running daemon cannot change.
     Differs(Vec<String>),
@@ -97,11 +99,11 @@ impl Drop for Control {
     }
 }
 
-/// The new settings of the tunnel.
+/// Expects a new plan to differ in nothing but what may change.
 ///
 /// # Errors
 /// The paths of what else differs.
-pub(super) fn changed_settings(plan: &Plan, new: &Plan) -> Result<TunnelSettings, Vec<String>> {
+pub(super) fn require_changeable(plan: &Plan, new: &Plan) -> Result<(), Vec<String>> {
     let without_changeable = |plan: &Plan| {
         let mut value = serde_json::to_value(plan).unwrap_or_default();
         for (object, field) in CHANGEABLE {
@@ -113,10 +115,7 @@ pub(super) fn changed_settings(plan: &Plan, new: &Plan) -> Result<TunnelSettings
     };
     let mut differing = Vec::new();
     compare("", &without_changeable(plan), &without_changeable(new), &mut differing);
-    match &new.tunnel {
-        Some(tunnel) if differing.is_empty() => Ok(tunnel.settings.clone()),
-        _ => Err(differing),
-    }
+    if differing.is_empty() { Ok(()) } else { Err(differing) }
 }
 
 /// Appends the paths at which two values differ, with dots.
@@ -144,6 +143,7 @@ mod tests {
         Plan {
             name: "sat".to_owned(),
             state_file: "/none/state.json".to_owned(),
+            control_file: "/none/control".to_owned(),
             files: Vec::new(),
             user: 65_534,
             group: 65_534,
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Given other redundancy, titration, classes, another hold buffer and rate, expect these as the new settings.
+    /// Given other redundancy, titration, classes, another hold buffer and rate, expect no difference.
     #[test]
     fn policies_may_change() {
         let mut new = plan();
@@ -164,8 +164,7 @@ mod tests {
         tunnel.settings.classifier.classes = Some(vec![46]);
         tunnel.settings.hold_bytes = 7;
         tunnel.settings.queue.rate_bps = 7;
-        let expected = tunnel.settings.clone();
-        assert_eq!(changed_settings(&plan(), &new), Ok(expected));
+        assert_eq!(require_changeable(&plan(), &new), Ok(()));
     }
 
     /// Given other changes, alone or with one that is possible, expect their paths.
@@ -178,11 +177,11 @@ mod tests {
         tunnel.settings.queue.capacity_bytes = 1;
         tunnel.peers.clear();
         let differing = ["tunnel.peers", "tunnel.settings.queue.capacity_bytes", "user"];
-        let mut found = changed_settings(&plan(), &new).expect_err("they differ");
+        let mut found = require_changeable(&plan(), &new).expect_err("they differ");
         found.sort();
         assert_eq!(found, differing);
         assert_eq!(
-            changed_settings(&plan(), &Plan { tunnel: None, ..plan() }),
+            require_changeable(&plan(), &Plan { tunnel: None, ..plan() }),
             Err(vec!["tunnel".to_owned()])
         );
     }

@@ -18,6 +18,8 @@ pub struct Plan {
     pub name: String,
     /// Where the state is written once a second.
     pub state_file: String,
+    /// Where a client connects that changes the settings of the running daemon.
+    pub control_file: String,
     /// Files, all in one folder, that are removed with the folder when a signal has ended the daemon.
     pub files: Vec<String>,
     /// The user and the group of the workers.
@@ -148,6 +150,7 @@ mod tests {
         let plan = Plan {
             name: "bentpipe".to_owned(),
             state_file: "/none/state.json".to_owned(),
+            control_file: "/none/control".to_owned(),
             files: Vec::new(),
             user: 65_534,
             group: 65_534,

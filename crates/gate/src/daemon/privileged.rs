@@ -26,7 +26,6 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     let mut opened = Opened::default();
     if let Some(tunnel) = &plan.tunnel {
         opened.tunnel = Some(OpenTunnel::open(tunnel)?);
-        opened.control = Some(Control::open(&tunnel.control_file)?);
         opened.unreachable = UnreachableRoutes::add(tunnel)?;
         // The PEP may split the connections on this device.
         opened.tunnel.iter().try_for_each(|opened| opened.configure(tunnel))?;
@@ -37,7 +36,9 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
         print_bounds(pep);
     }
     let metrics = plan.metrics_address()?.map(listen).transpose()?;
-    let outcome = opened.run(plan, metrics, &signals);
+    let control = Control::open(&plan.control_file)?;
+    let outcome = opened.run(plan, metrics, &signals, &control);
+    drop(control);
     let removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
     let _ = fs::remove_file(&plan.state_file);
     let outcome = outcome?;
@@ -102,9 +103,9 @@ fn remove_files(plan: &Plan) {
 pub fn remove(plan: &Plan) -> io::Result<()> {
     let mut removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
     if let Some(tunnel) = &plan.tunnel {
-        let _ = fs::remove_file(&tunnel.control_file);
         removed = removed.and(unreachable_routes::remove(tunnel));
     }
+    let _ = fs::remove_file(&plan.control_file);
     removed?;
     match fs::remove_file(&plan.state_file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -119,18 +120,23 @@ pub fn remove(plan: &Plan) -> io::Result<()> {
 struct Opened {
     pep: Option<OpenPep>,
     tunnel: Option<OpenTunnel>,
-    control: Option<Control>,
     /// Removed again unless the workers start.
     unreachable: UnreachableRoutes,
 }
 
 impl Opened {
     /// Starts the workers, and supervises them.
-    fn run(self, plan: &Plan, metrics: Option<OwnedFd>, signals: &Signals) -> io::Result<Ended> {
-        let Self { pep, tunnel, control, unreachable } = self;
+    fn run(
+        self,
+        plan: &Plan,
+        metrics: Option<OwnedFd>,
+        signals: &Signals,
+        control: &Control,
+    ) -> io::Result<Ended> {
+        let Self { pep, tunnel, unreachable } = self;
         pep.as_ref().map_or(Ok(()), |pep| pep.rules.add())?;
         let mut supervisor = Supervisor::start(plan, pep, tunnel, metrics)?;
         unreachable.keep();
-        supervisor.run(signals, control.as_ref())
+        supervisor.run(signals, control)
     }
 }

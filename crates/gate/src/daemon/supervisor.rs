@@ -14,7 +14,7 @@ use bentpipe_sys::signals::{Signal, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::control::{Control, Reply, changed_settings};
+use super::control::{Control, Reply, require_changeable};
 use super::pep_sockets::{OpenPep, WorkerSockets};
 use super::report::{PepWorkers, ToWorker, WorkerReport};
 use super::service_manager::ServiceManager;
@@ -22,7 +22,7 @@ use super::tunnel_device::OpenTunnel;
 use super::tunnel_report::TunnelPeerReport;
 use super::worker_process::WorkerProcess;
 use super::{Part, Plan, Report, Start, State};
-use crate::transparent::{LEASE, Rules};
+use crate::transparent::{Connections, LEASE, Rules};
 
 /// How often the workers are polled at least.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
@@ -139,27 +139,23 @@ impl<'plan> Supervisor<'plan> {
 
     /// Supervises the workers until a signal ends the daemon or a worker that is not replaced is gone. SIGHUP ends no
     /// connection: the daemon has its plan from its starter, which alone can read the configuration again.
-    pub(super) fn run(
-        &mut self,
-        signals: &Signals,
-        control: Option<&Control>,
-    ) -> io::Result<Ended> {
+    pub(super) fn run(&mut self, signals: &Signals, control: &Control) -> io::Result<Ended> {
         let mut polled = self.clock.now();
         loop {
             let ready = self.wait(signals, control)?;
             let signal = if ready.has_signal { signals.next()? } else { None };
             match signal {
                 None => {}
-                Some(Signal::Hangup) => {
-                    log("SIGHUP: nothing is changed; `bentpipe gateway reload` reloads a tunnel")
-                }
+                Some(Signal::Hangup) => log(
+                    "SIGHUP: nothing is changed; `bentpipe gateway reload` reads the configuration again",
+                ),
                 Some(signal) => {
                     self.manager.stopping();
                     log(&format!("{signal}: ends{}", self.totals()));
                     return Ok(Ended::BySignal);
                 }
             }
-            if let Some(control) = control.filter(|_| ready.has_client) {
+            if ready.has_client {
                 control.answer(|new| self.reload(new));
             }
             let now = self.clock.now();
@@ -186,9 +182,9 @@ impl<'plan> Supervisor<'plan> {
     }
 
     /// Waits for a signal, a client or a worker, for a tick at most.
-    fn wait(&self, signals: &Signals, control: Option<&Control>) -> io::Result<Ready> {
-        let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
-        polled.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
+    fn wait(&self, signals: &Signals, control: &Control) -> io::Result<Ready> {
+        let fixed = [PollFd::new(signals, PollFlags::IN), PollFd::new(control, PollFlags::IN)];
+        let mut polled = Vec::from(fixed);
         let processes = self.workers.iter().filter_map(|worker| worker.process.as_ref());
         polled.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
         match poll(&mut polled, Some(&TICK)) {
@@ -197,7 +193,7 @@ impl<'plan> Supervisor<'plan> {
         }
         let mut ready = polled.iter().map(|each| !each.revents().is_empty());
         let mut next = |is_polled: bool| is_polled && ready.next().unwrap_or_default();
-        let (has_signal, has_client) = (next(true), next(control.is_some()));
+        let (has_signal, has_client) = (next(true), next(true));
         let workers = self.workers.iter().map(|worker| next(worker.process.is_some())).collect();
         Ok(Ready { has_signal, has_client, workers })
     }
@@ -348,19 +344,42 @@ impl<'plan> Supervisor<'plan> {
         pep.into_iter().chain(tunnel).collect()
     }
 
-    /// Passes the new settings of the tunnel to its worker.
-    fn reload(&self, new: &Plan) -> Reply {
-        let settings = match changed_settings(self.plan, new) {
-            Ok(settings) => settings,
-            Err(differing) => return Reply::Differs(differing),
-        };
+    /// Changes the rules of the PEP, and passes the new settings of the tunnel to its worker.
+    fn reload(&mut self, new: &Plan) -> Reply {
+        if let Err(differing) = require_changeable(self.plan, new) {
+            return Reply::Differs(differing);
+        }
+        if let Some(pep) = &new.pep
+            && let Err(error) = self.select(&pep.except, &pep.only)
+        {
+            return Reply::Refused(error.to_string());
+        }
+        let Some(tunnel) = &new.tunnel else { return Reply::Changed };
         let is_tunnel = |worker: &&Worker| matches!(worker.part, Part::Tunnel { .. });
-        let tunnel = self.workers.iter().find(is_tunnel).and_then(|worker| worker.process.as_ref());
-        let message = serde_json::to_vec(&ToWorker::Settings(settings)).unwrap_or_default();
-        match tunnel.map(|process| process.send(&message)) {
+        let worker = self.workers.iter().find(is_tunnel).and_then(|worker| worker.process.as_ref());
+        let settings = ToWorker::Settings(tunnel.settings.clone());
+        let message = serde_json::to_vec(&settings).unwrap_or_default();
+        match worker.map(|process| process.send(&message)) {
             Some(Ok(())) => Reply::Changed,
             _ => Reply::Refused("the worker of the tunnel is gone".to_owned()),
         }
+    }
+
+    /// Lets the PEP have other new connections. Those that it has go on.
+    fn select(&mut self, except: &Connections, only: &Connections) -> io::Result<()> {
+        let Some(rules) = &mut self.rules else { return Ok(()) };
+        let changed = Rules { except: except.clone(), only: only.clone(), ..rules.clone() };
+        if changed == *rules {
+            return Ok(());
+        }
+        changed.replace()?;
+        *rules = changed;
+        // A new table holds none. If this fails, it does when the lease is renewed.
+        let now = self.clock.now();
+        if self.held_until.is_some_and(|until| now < until) {
+            let _ = rules.renew();
+        }
+        Ok(())
     }
 }
 

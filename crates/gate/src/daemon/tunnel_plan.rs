@@ -48,8 +48,6 @@ pub struct TunnelPlan {
     /// The MTU of the path to the peers; `null` for that of the routes to them.
     #[serde(deserialize_with = "Option::deserialize")]
     pub outer_mtu_bytes: Option<u16>,
-    /// Where a client connects that changes the settings of the running tunnel.
-    pub control_file: String,
     /// What becomes of packets when the daemon is gone.
     pub fail: FailMode,
     /// The gateways at the other ends.
@@ -155,7 +153,6 @@ pub(super) mod tests {
             listen_port: 51_871,
             private_key: "/none/key".to_owned(),
             outer_mtu_bytes: None,
-            control_file: "/none/control".to_owned(),
             fail: FailMode::Closed,
             peers: vec![TunnelPeerPlan {
                 name: "hub".to_owned(),

@@ -62,7 +62,7 @@ fn a_hangup_ends_no_connection_and_the_end_is_logged() {
     let lines: Vec<_> =
         log.lines().filter_map(|line| line.strip_prefix("bentpipe-gate: ")).collect();
     let expected = [
-        "SIGHUP: nothing is changed; `bentpipe gateway reload` reloads a tunnel",
+        "SIGHUP: nothing is changed; `bentpipe gateway reload` reads the configuration again",
         "SIGTERM: ends; the PEP split 1 connections (1 are open, and reset), 0 passed unsplit; 5 B to servers, 0 B to clients",
     ];
     assert!(lines.ends_with(&expected), "{log}");

@@ -83,7 +83,6 @@ impl Tunneled {
             listen_port: 51_871,
             private_key: key.display().to_string(),
             outer_mtu_bytes: None,
-            control_file: folder.join("control").display().to_string(),
             fail,
             peers: vec![TunnelPeerPlan {
                 name: "peer".to_owned(),
@@ -296,7 +295,7 @@ fn a_second_daemon_with_the_same_networks_takes_nothing_over() {
     let tunnel = other.tunnel.as_mut().expect("it has one");
     tunnel.device = "bp1".to_owned();
     tunnel.listen_port = 51_872;
-    tunnel.control_file = tunneled.folder.join("other.control").display().to_string();
+    other.control_file = tunneled.folder.join("other.control").display().to_string();
     let (code, said) = tunneled.run(&[], &other);
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("tunnel.networks: 10.9.0.0/24: ip -4 route add"), "{said}");

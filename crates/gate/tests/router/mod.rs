@@ -140,6 +140,7 @@ impl Router {
         Plan {
             name: "bentpipe".to_owned(),
             state_file: folder.join("state.json").display().to_string(),
+            control_file: folder.join("control").display().to_string(),
             files: Vec::new(),
             user: 65_534,
             group: 65_534,
