@@ -161,6 +161,7 @@ ERRORS = [
         'pep.only.networks.0: read "10.0.0.1/8"; expected a network, such as "10.1.0.0/16"; did '
         'you mean "10.0.0.0/8"?',
     ),
+    (SMALLEST + f"pep.only.ports = {[7] * 257}", "pep.only.ports: has 257 entries"),
     (SMALLEST + "pep.only = {}", "pep.only: read no networks and no ports"),
     (SMALLEST + "pep.except.ports = 22", "pep.except.ports: read 22; expected a list"),
     (SMALLEST + 'user = "nobdy"', 'user: read "nobdy"; this machine has no such user'),

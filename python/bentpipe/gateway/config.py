@@ -64,6 +64,8 @@ from bentpipe.scenario.tcp import Tcp
 from bentpipe.text import counted
 
 _WORKERS_MAX: Final = 64
+# The daemon has its plan in one message.
+_ENTRIES_MAX: Final = 256
 # The daemon hands over its sockets in one message.
 _INTERFACES_MAX: Final = 25
 # The smallest MTU of IPv4 (RFC 791), and the largest of a device.
@@ -93,9 +95,9 @@ class Side(Record):
 class Connections(Record):
     """TCP connections by their ends."""
 
-    networks: Annotated[tuple[Network, ...], Field(strict=False)] = ()
+    networks: Annotated[tuple[Network, ...], Field(strict=False, max_length=_ENTRIES_MAX)] = ()
     """Networks; a connection belongs to them if its client or its server is in one of them."""
-    ports: Annotated[tuple[Ports, ...], Field(strict=False)] = ()
+    ports: Annotated[tuple[Ports, ...], Field(strict=False, max_length=_ENTRIES_MAX)] = ()
     """Ports of servers: numbers, or ranges such as ``"8000-8099"``."""
 
     @model_validator(mode="after")

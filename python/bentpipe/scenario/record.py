@@ -127,6 +127,9 @@ _EXPLANATIONS: Final[Mapping[str, _Explanation]] = {
     "float_type": _number,
     "finite_number": _number,
     "too_short": lambda _value, _context: "is empty; expected at least one entry",
+    "too_long": lambda value, context: (
+        f"has {len(value)} entries; at most {context['max_length']} are allowed"
+    ),
     "string_too_short": lambda _value, _context: "is empty; expected text",
     "string_too_long": lambda value, context: (
         f"read {len(value)} characters; at most {context['max_length']} are allowed"

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
 
+/// So that a plan is one message.
+const ENTRIES_MAX: usize = 256;
+
 /// Connections between some networks and others, and connections to some ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -17,8 +20,13 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// What nftables would take for something else, or refuse.
+    /// What nftables would refuse, or the plan has no room for.
     pub(crate) fn check(&self) -> Result<(), String> {
+        for (name, count) in [("networks", self.networks.len()), ("ports", self.ports.len())] {
+            if count > ENTRIES_MAX {
+                return Err(format!("{name}: {count} are more than {ENTRIES_MAX}"));
+            }
+        }
         match self.ports.iter().find(|[first, last]| first > last) {
             Some([first, last]) => Err(format!("ports: {first} is after {last}")),
             None => Ok(()),
@@ -112,6 +120,14 @@ mod tests {
             "\t\tsyn tcp dport != { 443 } accept\n",
         ];
         assert_eq!(passing("syn", &Connections::default(), &only), expected.join("\n"));
+    }
+
+    #[test]
+    fn lists_are_short() {
+        assert!(connections(&["::1/128"; 256], &[[1, 1]; 256]).check().is_ok());
+        let expected = Err("networks: 257 are more than 256".to_owned());
+        assert_eq!(connections(&["::1/128"; 257], &[]).check(), expected);
+        assert!(connections(&[], &[[1, 1]; 257]).check().is_err());
     }
 
     #[test]
