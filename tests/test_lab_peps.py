@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Program, User, measures, needs_lab, not_installed
+from conftest import Program, User, measures, needs, needs_lab, not_installed
 from late import until_on_time
 from test_lab import wait_until
 from test_live import machine, processes
@@ -361,6 +361,22 @@ def test_a_daemon_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatc
     expected = "the PEP of hub does not start: .*missing field"
     with pytest.raises(MachineError, match=expected), LocalLab(plans=[plan]):
         pass
+
+
+@needs_lab
+@needs_programs()
+@needs("ethtool")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a lab of a process with threads")
+@pytest.mark.parametrize(("gateways", "state"), [({}, "off"), ({"hub": {"pep": {}}}, "on")])
+def test_a_lab_with_a_pep_exchanges_super_packets(
+    gateways: dict[str, Any], state: str, tmp_path: Path
+) -> None:
+    """Expect the device of the world to take segments of 64 KiB where a PEP takes bursts."""
+    found = tmp_path / "features"
+    with LocalLab(plans=[Plan.resolve(scenario(gateways)).data]) as lab:
+        process = lab.spawn("world", ["/bin/sh", "-c", f"ethtool -k link > {found}"])
+        assert os.waitpid(process, 0)[1] == 0
+    assert f"\ntcp-segmentation-offload: {state}\n" in found.read_text()
 
 
 @pytest.mark.system
