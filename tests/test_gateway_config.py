@@ -152,6 +152,7 @@ ERRORS = [
             ("22, 65536", "pep.except.ports.1: read 65536"),
             ('"20-10"', 'read "20-10"'),
             ('"ssh"', 'read "ssh"'),
+            *((f'"{text}"', f'read "{text}"') for text in ("1024-", "-22", "+22", "1_000", " 5")),
             ("true", "read true"),
             ("1.5", "read 1.5"),
         ]

@@ -25,6 +25,7 @@ from bentpipe.text import shown
 from bentpipe.units import TCP_IP_BYTES, value_of
 
 _PORTS: Final = 1 << 16
+_PORT_RANGE: Final = re.compile(r"\d{1,5}(-\d{1,5})?", re.ASCII)
 # As `tunnel/keys.rs`: a key and the beginning of a digest.
 _KEY_BYTES: Final = 32
 _KEY_CHARACTERS: Final = 48
@@ -82,8 +83,9 @@ def port_range(written: int | str) -> list[int]:
 
 def _ports(value: object) -> object:
     with suppress(ValueError):
-        if isinstance(value, (int, str)) and not isinstance(value, bool):
-            ports = port_range(value)
+        is_text = isinstance(value, (int, str)) and not isinstance(value, bool)
+        if is_text and _PORT_RANGE.fullmatch(str(value)):
+            ports = port_range(str(value))
             if 0 < ports[0] <= ports[1] < _PORTS:
                 return value
     raise refusal(
