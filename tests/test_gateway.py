@@ -132,11 +132,16 @@ def test_a_reload_changes_new_connections_alone(gateway: Gateway) -> None:
     server, _ = listener.accept()
     gateway.wait_for_split(1)
     gateway.config.write_text(first + '[pep.except]\nnetworks = ["10.0.0.0/8"]\n')
+    # On one processor, where `threads` would be 1 by default.
+    processors = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(processors)})
     done = gateway.call("reload")
+    os.sched_setaffinity(0, processors)
     assert (done.returncode, done.stderr) == (
         0,
         f"bentpipe: gateway {gateway.name} has the settings of {gateway.config}\n",
     )
+    assert "left out, networks          10.0.0.0/8\n" in gateway.call("status").stdout
     routers.download(1_000)
     client.sendall(b"still")
     assert server.recv(5, socket.MSG_WAITALL) == b"still"
@@ -150,6 +155,14 @@ def test_a_reload_changes_new_connections_alone(gateway: Gateway) -> None:
     gateway.config.write_text(first.replace("connections = 100", "connections = 200"))
     done = gateway.call("reload")
     assert (done.returncode, "cannot change pep.connections;" in done.stderr) == (2, True)
+    other = gateway.config.with_name("other.toml")
+    other.write_text(first)
+    done = gateway.routers.bentpipe(gateway.host, "gateway", "reload", str(other))
+    assert (done.returncode, "to fix it: change that file" in done.stderr) == (2, True)
+    # As a daemon of an earlier version.
+    (gateway.folder / "control").unlink()
+    done = gateway.call("reload")
+    assert (done.returncode, "its version cannot change" in done.stderr) == (3, True)
     assert "2 connections, 5 B to servers, 2 kB to clients" in gateway.down()
 
 

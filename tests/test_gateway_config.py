@@ -163,6 +163,8 @@ ERRORS = [
         'you mean "10.0.0.0/8"?',
     ),
     (SMALLEST + f"pep.only.ports = {[7] * 257}", "pep.only.ports: has 257 entries"),
+    (SMALLEST + 'pep.only.networks = ["fe80::%lan0/64"]', 'read "fe80::%lan0/64"; expected a net'),
+    (SMALLEST + "pep.except_.ports = [22]", "pep.except_: unknown field"),
     (SMALLEST + "pep.only = {}", "pep.only: read no networks and no ports"),
     (SMALLEST + "pep.except.ports = 22", "pep.except.ports: read 22; expected a list"),
     (SMALLEST + 'user = "nobdy"', 'user: read "nobdy"; this machine has no such user'),
@@ -289,8 +291,9 @@ def test_the_unit_starts_what_ends_without_a_trace(tmp_path: Path, bentpipe: Pro
     escaped = str(path).replace("%", "%%").replace("$", "$$")
     lines = called.out.splitlines()
     assert f'gateway up --foreground "{escaped}"' in called.out
-    (stop,) = (line for line in lines if line.startswith("ExecStopPost="))
-    assert stop.endswith(f'gateway down "{escaped}"')
+    for name, verb in {"ExecStopPost": "down", "ExecReload": "reload"}.items():
+        (line,) = (line for line in lines if line.startswith(f"{name}="))
+        assert line.endswith(f'gateway {verb} "{escaped}"')
     for line in ("ProtectSystem=strict", "NoNewPrivileges=yes", "RuntimeDirectory=bentpipe/sat"):
         assert line in lines
     if shutil.which("systemd-analyze") is None:
@@ -365,7 +368,11 @@ def test_the_status_says_whether_new_connections_are_split(
 
 
 def test_the_status_fits_80_columns() -> None:
-    lines = status_lines(status_of({"is_splitting": True, "missing": 0, "failures": 0}))
+    many = {"networks": ["2001:db8:1::/48", "2001:db8:2::/48", "2001:db8:3::/48", "10.0.0.0/8"]}
+    status = {"except": {"networks": [], "ports": [22, "5000-5999"]}, "only": many | {"ports": []}}
+    lines = status_lines(status_of({"is_splitting": True, "missing": 0, "failures": 0}) | status)
+    assert "left out, ports             22, 5000-5999" in lines
+    assert "split alone, networks       4 entries" in lines
     assert max(map(len, lines)) <= 80
     assert "open connections            1,234 of 10,000" in lines
     assert "legs to the hosts           mean RTT 1.5 ms, 1 segment retransmitted" in lines

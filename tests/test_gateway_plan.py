@@ -228,11 +228,14 @@ def test_an_installation_without_the_program_is_told_how_to_get_it(tmp_path: Pat
 
 @pytest.mark.system
 def test_the_program_reads_the_plan() -> None:
-    """Given a plan of Python, expect the program to take it, and to refuse an unknown field."""
+    """Given a plan of Python, expect the program to take it, and to refuse an unknown field.
+
+    It removes what another version has left, whose plan may have other fields.
+    """
     reason = why_no_routers()
     if reason is not None:
         pytest.skip(reason)
-    command = ["unshare", "--net", str(find_binary()), "remove"]
+    command = ["unshare", "--net", str(find_binary())]
     plan = {
         "name": "test",
         "state_file": "/none/state.json",
@@ -246,8 +249,16 @@ def test_the_program_reads_the_plan() -> None:
     }
     # As `bentpipe gateway` starts it.
     options: Any = {"text": True, "env": os.environ | {"PATH": search_path()}}
-    for added, code, said in (({}, 0, ""), ({"colour": 1}, 2, "unknown field `colour`")):
+    more = {"colour": 1}
+    for verb, added, code, said in (
+        ("check", {}, 3, "error: "),
+        ("check", more, 2, "unknown field `colour`"),
+        ("remove", {}, 0, ""),
+        ("remove", more, 0, ""),
+    ):
         text = json.dumps({**plan, **added})
-        done = subprocess.run(command, input=text, capture_output=True, check=False, **options)
+        done = subprocess.run(
+            [*command, verb], input=text, capture_output=True, check=False, **options
+        )
         assert done.returncode == code, done.stderr
         assert said in done.stderr

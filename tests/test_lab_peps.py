@@ -379,6 +379,22 @@ def test_a_lab_with_a_pep_exchanges_super_packets(
     assert f"\ntcp-segmentation-offload: {state}\n" in found.read_text()
 
 
+@needs_programs()
+def test_the_capacity_of_a_lab_with_a_pep_is_that_of_super_packets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a rate beyond the capacity for single packets, expect it to be allowed with a PEP."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "bentpipe" / "capacity.json"
+    kept.parent.mkdir()
+    kept.write_text('{"tcp_bits_per_second": 1e5, "tcp_super_packets_bits_per_second": 6e9}')
+    with_pep = Plan.resolve(scenario({"hub": {"pep": {}}}))
+    check_plan(with_pep)
+    LocalLab(plans=[with_pep.data]).check()
+    with pytest.raises(MachineError, match=r"Mbit/s is above"):
+        check_plan(Plan.resolve(scenario({})))
+
+
 @pytest.mark.system
 def test_nothing_of_a_pep_is_imported_for_a_lab_without_one() -> None:
     """Expect a lab of a preset to start without the classes of scenarios."""

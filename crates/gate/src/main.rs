@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bentpipe_gate::daemon::{Ended, FailMode, Plan, check, remove, up, work};
+use bentpipe_gate::daemon::{Ended, FailMode, Leftovers, Plan, check, up, work};
 use bentpipe_gate::tunnel::{OsRandom, keygen};
 
 /// Bad input, and a machine that lacks something.
@@ -17,9 +17,9 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["worker"] => worker(),
-        [] => with_plan(daemon),
-        ["check"] => with_plan(check),
-        ["remove"] => with_plan(remove),
+        [] => given().and_then(|text| daemon(&Plan::parse(&text)?)),
+        ["check"] => given().and_then(|text| check(&Plan::parse(&text)?)),
+        ["remove"] => given().and_then(|text| Leftovers::parse(&text)?.remove()),
         ["keygen", path] => write_key(path),
         _ => {
             eprintln!(
@@ -40,10 +40,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn with_plan(act: impl FnOnce(&Plan) -> io::Result<()>) -> io::Result<()> {
+/// The plan on standard input.
+fn given() -> io::Result<String> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
-    act(&Plan::parse(&text)?)
+    Ok(text)
 }
 
 /// Writes a private key, and prints its public key.

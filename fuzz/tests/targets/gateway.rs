@@ -2,7 +2,9 @@
 //! parts. Any bytes are refused, or are what they say when they are written again.
 
 use bentpipe_core::wire::Headers;
-use bentpipe_gate::daemon::{MetricsPage, MetricsRequest, Plan, SocketRequest, Start, State};
+use bentpipe_gate::daemon::{
+    Leftovers, MetricsPage, MetricsRequest, Plan, SocketRequest, Start, State,
+};
 use bentpipe_gate::transparent::Syn;
 
 use crate::ITERATIONS;
@@ -72,6 +74,7 @@ fn any_gateway_plan() {
             Ok(plan) => {
                 let written = serde_json::to_string(&plan).expect("text");
                 assert_eq!(Plan::parse(&written).expect("it was accepted"), plan);
+                Leftovers::parse(text).expect("a plan says what it leaves");
             }
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput),
         }

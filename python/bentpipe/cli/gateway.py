@@ -200,13 +200,19 @@ def keygen(
 def reload(name: Name = None) -> None:
     """Read the configuration of a gateway again, and change the running one.
 
-    Of a PEP, the connections that are left out change, new ones alone; of a tunnel, redundancy,
-    titration and the choice of packets, without a lost packet. Other changes are refused.
+    A PEP can change which connections it leaves out: those that are open go on as they are. A
+    tunnel can change redundancy, titration and the choice of packets, without a lost packet.
+    Other changes are refused.
     """
     chosen = _chosen(name)
     record = gateway.GatewayFolder(chosen).record()
     if record is None:
         raise MachineError(_end_text(chosen))
+    if name not in {None, chosen} and not Path(name).samefile(record.config):
+        raise UsageError(
+            f"{name}: gateway {chosen} has {record.config}; to fix it: change that file, or "
+            f"bentpipe gateway down {chosen}, then up"
+        )
     settings, plan = _read(Path(record.config))
     if settings.name != chosen:
         raise UsageError(f"{record.config}: name: read {settings.name}; the gateway is {chosen}")
@@ -361,6 +367,9 @@ _UNCHANGED_S: Final = 2.0
 _SILENT_S: Final = 4.0
 _BILLION: Final = 10**9
 _MILLION: Final = 10**6
+_LISTS: Final = {"except": "left out", "only": "split alone"}
+# Of 80 columns, those beside the names of rows.
+_ROOM: Final = 52
 _LEGS: Final = {"lan": "legs to the hosts", "link": "legs over the link"}
 
 
@@ -392,6 +401,7 @@ def status_lines(status: Status) -> list[str]:
     lines = [f"{title}; counters as of {age_s:.1f} s ago"]
     if "lan" in status:
         lines += _splitting_lines(counters.get("pep_workers") or {}, age_s)
+        lines += _selection_lines(status)
         lines += _pep_lines(counters.get("pep") or {}, status["connections"])
     if "device" in status:
         lines += _tunnel_lines(counters.get("tunnel") or {})
@@ -400,6 +410,21 @@ def status_lines(status: Status) -> list[str]:
 
 def _lines(rows: Mapping[str, str]) -> list[str]:
     return [f"{name:28}{text}" for name, text in rows.items()]
+
+
+def _selection_lines(status: Status) -> list[str]:
+    """Return which connections are not split, as far as a line has room: JSON has all."""
+    rows = {
+        f"{text}, {kind}": ", ".join(map(str, entries))
+        for name, text in _LISTS.items()
+        for kind, entries in status.get(name, {}).items()
+        if entries
+    }
+    fitting = {
+        name: text if len(text) <= _ROOM else f"{text.count(',') + 1} entries"
+        for name, text in rows.items()
+    }
+    return _lines(fitting)
 
 
 def _splitting_lines(workers: Mapping[str, Any], age_s: float) -> list[str]:

@@ -93,10 +93,10 @@ class Side(Record):
 
 
 class Connections(Record):
-    """TCP connections by their ends."""
+    """TCP connections, by the networks of their ends and the ports of their servers."""
 
     networks: Annotated[tuple[Network, ...], Field(strict=False, max_length=_ENTRIES_MAX)] = ()
-    """Networks; a connection belongs to them if its client or its server is in one of them."""
+    """Networks; a connection belongs to them if its client or its server, or both, are in one."""
     ports: Annotated[tuple[Ports, ...], Field(strict=False, max_length=_ENTRIES_MAX)] = ()
     """Ports of servers: numbers, or ranges such as ``"8000-8099"``."""
 
@@ -136,9 +136,10 @@ class DaemonPep(Pep):
     except_: Connections | None = Field(
         default=None, validation_alias="except", serialization_alias="except"
     )
-    """Connections that pass unsplit."""
+    """Connections that pass unsplit: those of these networks, and those to these ports."""
     only: Connections | None = None
-    """Those that are split, if not all are: between these networks and others, to these ports."""
+    """Without it all others are split. With it those alone that belong to its networks and to its
+    ports; a list that is not written has all of them."""
 
     connect_limit: PositiveDuration = units.duration("30 s")
     """How long a server may take to answer. After it, the next SYN of the client starts again."""
@@ -342,6 +343,12 @@ class GatewayConfig(Record):
                 list(self.link.interfaces),
             )
             description["connections"] = self.pep.connections
+            for name, chosen in {"except": self.pep.except_, "only": self.pep.only}.items():
+                if chosen is not None:
+                    description[name] = {
+                        "networks": list(chosen.networks),
+                        "ports": list(chosen.ports),
+                    }
         if self.tunnel is not None:
             description["device"] = self.tunnel.device
             description["peers"] = [peer.name for peer in self.tunnel.peers]

@@ -485,9 +485,11 @@ def _namespace_path(number: int) -> Path | None:
 def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
     """Pass the settings of a plan to the running daemon of the same name.
 
+    Threads that are not written are those of the running daemon.
+
     Raises:
         UsageError: the plan differs in what a running daemon cannot change; nothing is changed.
-        MachineError: the daemon does not answer.
+        MachineError: the daemon does not answer, or fails.
     """
     folder = GatewayFolder(config.name)
     record = folder.record()
@@ -495,6 +497,13 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
         raise MachineError(
             f"gateway {config.name} is not up; to fix it: start it with bentpipe gateway up"
         )
+    if not folder.control_file.exists():
+        raise MachineError(
+            f"{folder.control_file}: gateway {config.name} has no such socket: its version cannot "
+            f"change; to fix it: bentpipe gateway down {config.name}, then up"
+        )
+    if plan["pep"] is not None and record.plan["pep"] is not None and config.pep.threads is None:
+        plan = plan | {"pep": plan["pep"] | {"threads": record.plan["pep"]["threads"]}}
     reply = ask_daemon(folder.control_file, plan)
     if reply == "changed":
         folder.write_record(replace(record, plan=plan, described=config.described()))
@@ -506,6 +515,8 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
             f"can change except and only of its PEP, and {_CHANGEABLE} of its tunnel; to fix it: "
             f"bentpipe gateway down {config.name}, then up"
         )
+    if "failed" in reply:
+        raise MachineError(f"gateway {config.name}: {reply['failed']}; to fix it: try again")
     raise UsageError(f"{record.config}: {reply['refused']}")
 
 

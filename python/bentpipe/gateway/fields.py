@@ -123,7 +123,10 @@ def _listen(value: object) -> object:
 def _network(text: str) -> str:
     near = ""
     try:
-        return str(ip_network(text))
+        network = ip_network(text)
+        # No route or rule has the zone of an address.
+        if "%" not in text:
+            return str(network)
     except ValueError:
         with suppress(ValueError):
             near = f'; did you mean "{ip_interface(text).network}"?'

@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.live.capacity import errors_of_core, refuse_beyond_capacity
-from bentpipe.live.gateways import RunningDaemons, pep_settings, refuse_functions
+from bentpipe.live.gateways import (
+    RunningDaemons,
+    pep_settings,
+    refuse_functions,
+    uses_super_packets,
+)
 from bentpipe.live.programs import start_error
 from bentpipe.live.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import judged, late_windows, over_time, verdict
@@ -81,7 +86,8 @@ class LocalLab:
             MachineError: it does not.
             ScenarioError: a PEP or a tunnel cannot be run in real time.
         """
-        refuse_beyond_capacity(self.plans, super_packets=self.super_packets)
+        super_packets = uses_super_packets(self.plans, chosen=self.super_packets)
+        refuse_beyond_capacity(self.plans, super_packets=super_packets)
         refuse_functions(self.plans, self.mtu_bytes)
         if self.internet:
             find_slirp4netns()
@@ -104,7 +110,7 @@ class LocalLab:
                 settings=(settings, settings),
                 control_ports=self.control_ports,
                 capture=self.capture,
-                super_packets=self.super_packets or bool(host_settings),
+                super_packets=uses_super_packets(self.plans, chosen=self.super_packets),
                 gateways=self.gateways,
                 host_settings=host_settings,
             )

@@ -26,6 +26,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PlainValidator,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -303,7 +304,8 @@ class Record(BaseModel):
             ScenarioError: naming file, line, field, what was read and what is allowed.
         """
         try:
-            return cls.model_validate(document.data, context=document)
+            # By the names that files have: `for`, not `for_`.
+            return cls.model_validate(document.data, context=document, by_alias=True, by_name=False)
         except ValidationError as error:
             raise ScenarioError(*problems_of(error, document)) from None
 
@@ -330,18 +332,20 @@ class Record(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _refuse_unknown_fields(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _refuse_unknown_fields(
+        cls, data: Any, validate: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
         """Refuse unknown fields by an error that has the allowed ones, beside the other errors.
 
-        Errors that follow from a misspelt field are left out: it is missing, too.
+        In a document, which is the context, fields have the names of files alone: ``for``, not
+        ``for_``. Errors that follow from a misspelt field are left out: it is missing, too.
         """
         fields = cls.model_fields
         if not isinstance(data, Mapping) or cls.model_config["extra"] == "allow":
             return validate(data)
-        if data.keys() <= fields.keys():
-            return validate(data)
         allowed = tuple(field.serialization_alias or name for name, field in fields.items())
-        unknown = tuple(str(name) for name in data if name not in allowed and name not in fields)
+        names = {*allowed, *(fields if info.context is None else ())}
+        unknown = tuple(str(name) for name in data if name not in names)
         if not unknown:
             return validate(data)
         here = f"(fields here: {', '.join(allowed)})"

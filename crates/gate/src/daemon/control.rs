@@ -1,4 +1,4 @@
-//! A socket on which the settings of a running daemon are changed, in a folder that only root may enter.
+//! A socket on which the settings of a running daemon are changed, in a folder that only its owner may enter.
 //!
 //! A client sends the whole new plan as one message and gets one message back, a [`Reply`].
 
@@ -19,8 +19,8 @@ use super::handover::{receive, send};
 /// A client sends its plan at once. The rules are renewed meanwhile at the latest.
 const TIMEOUT: core::time::Duration = core::time::Duration::from_millis(100);
 const CLIENTS: i32 = 4;
-/// What may change, of the PEP what is in its rules alone, of the tunnel what `Path::reconfigure` has: a field of an
-/// object, by JSON Pointer (RFC 6901).
+/// The fields that may change: an object, by JSON Pointer (RFC 6901), and a field of it. Those of the PEP are in its rules
+/// alone; those of the tunnel are what `Path::reconfigure` takes.
 const CHANGEABLE: [(&str, &str); 8] = [
     ("/pep", "except"),
     ("/pep", "only"),
@@ -42,6 +42,8 @@ pub enum Reply {
     Differs(Vec<String>),
     /// Nothing was changed, because this is wrong with the plan.
     Refused(String),
+    /// This failed; it says what was changed.
+    Failed(String),
 }
 
 /// See the module documentation.
@@ -136,6 +138,8 @@ fn compare(path: &str, one: &Value, other: &Value, differing: &mut Vec<String>) 
 mod tests {
     use bentpipe_core::tunnel::{RedundancySettings, TitrationSettings};
 
+    use super::super::PepPlan;
+    use super::super::pep_plan::tests::complete as pep;
     use super::super::tunnel_plan::tests::complete;
     use super::*;
 
@@ -165,6 +169,20 @@ mod tests {
         tunnel.settings.hold_bytes = 7;
         tunnel.settings.queue.rate_bps = 7;
         assert_eq!(require_changeable(&plan(), &new), Ok(()));
+    }
+
+    /// Given a PEP that leaves out other connections, expect no difference; given another limit of connections, expect one.
+    #[test]
+    fn the_connections_that_a_pep_leaves_out_may_change() {
+        let with_pep = || Plan { pep: Some(pep()), ..plan() };
+        let changed = |change: fn(&mut PepPlan)| {
+            let mut new = with_pep();
+            new.pep.as_mut().map(change);
+            require_changeable(&with_pep(), &new)
+        };
+        assert_eq!(changed(|pep| pep.except.ports.push([22, 22])), Ok(()));
+        assert_eq!(changed(|pep| pep.only.ports.push([22, 22])), Ok(()));
+        assert_eq!(changed(|pep| pep.connections += 1), Err(vec!["pep.connections".to_owned()]));
     }
 
     /// Given other changes, alone or with one that is possible, expect their paths.

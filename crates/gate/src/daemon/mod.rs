@@ -10,6 +10,7 @@
 mod confine;
 mod control;
 mod handover;
+mod leftovers;
 mod memory;
 mod metrics;
 mod metrics_server;
@@ -36,10 +37,11 @@ mod worker;
 mod worker_process;
 
 pub use control::Reply;
+pub use leftovers::Leftovers;
 pub use metrics_server::{Page as MetricsPage, Request as MetricsRequest};
 pub use pep_plan::{Leg, PepPlan, SidePlan};
 pub use plan::{Part, Plan, Start};
-pub use privileged::{check, remove, up};
+pub use privileged::{check, up};
 pub use report::{PepWorkers, Report, State};
 pub use socket_broker::Request as SocketRequest;
 pub use supervisor::Ended;

@@ -210,3 +210,29 @@ impl PepPlan {
         descriptors.saturating_sub(fixed) / each
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A plan with every field.
+    pub(in super::super) fn complete() -> PepPlan {
+        let side = SidePlan { interfaces: vec!["lan0".to_owned()], tcp: Leg::default() };
+        PepPlan {
+            mark: 2,
+            route_table: 300,
+            workers: 1,
+            threads: 1,
+            connections: 1,
+            buffer_bytes: 65_536,
+            early_accept: false,
+            connect_limit_ns: 1,
+            idle_limit_ns: None,
+            keep_alive_ns: None,
+            except: Connections::default(),
+            only: Connections::default(),
+            lan: side.clone(),
+            link: side,
+        }
+    }
+}

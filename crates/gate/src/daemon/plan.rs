@@ -91,14 +91,7 @@ impl Plan {
 
     /// What the types leave open.
     fn check(&self) -> io::Result<()> {
-        if self.name.is_empty()
-            || !self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
-        {
-            return Err(refused(&format!(
-                "name: {:?} is no name of a table; to fix it: letters, digits, _ and -",
-                self.name
-            )));
-        }
+        check_name(&self.name)?;
         if self.pep.is_none() && self.tunnel.is_none() {
             return Err(refused("pep, tunnel: a gateway has one function at least"));
         }
@@ -120,33 +113,28 @@ impl Plan {
     }
 }
 
+/// Expects the name of a table of nftables.
+pub(super) fn check_name(name: &str) -> io::Result<()> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_allowed) {
+        return Err(refused(&format!(
+            "name: {name:?} is no name of a table; to fix it: letters, digits, _ and -"
+        )));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Map, Value};
 
-    use super::super::pep_plan::{Leg, SidePlan};
-    use super::super::tunnel_plan;
+    use super::super::handover::BYTES_MAX;
+    use super::super::{pep_plan, tunnel_plan};
     use super::*;
+    use crate::network::Network;
     use crate::transparent::Connections;
 
     fn complete() -> Value {
-        let side = SidePlan { interfaces: vec!["lan0".to_owned()], tcp: Leg::default() };
-        let pep = PepPlan {
-            mark: 2,
-            route_table: 300,
-            workers: 1,
-            threads: 1,
-            connections: 1,
-            buffer_bytes: 65_536,
-            early_accept: false,
-            connect_limit_ns: 1,
-            idle_limit_ns: None,
-            keep_alive_ns: None,
-            except: Connections::default(),
-            only: Connections::default(),
-            lan: side.clone(),
-            link: side,
-        };
         let plan = Plan {
             name: "bentpipe".to_owned(),
             state_file: "/none/state.json".to_owned(),
@@ -155,7 +143,7 @@ mod tests {
             user: 65_534,
             group: 65_534,
             metrics_listen: None,
-            pep: Some(pep),
+            pep: Some(pep_plan::tests::complete()),
             tunnel: Some(tunnel_plan::tests::complete()),
         };
         serde_json::to_value(plan).expect("a plan is JSON")
@@ -208,6 +196,28 @@ mod tests {
         assert_eq!(pep.connections_within(11_031), 4_999);
         // Each of three workers has its share.
         assert_eq!(PepPlan { workers: 3, ..pep }.descriptors(), 2 * 1_667 + 8 + 1_024);
+    }
+
+    /// Given the most peers with the longest names and networks, and full lists of connections, expect a plan that is one
+    /// message.
+    #[test]
+    fn the_longest_plan_is_one_message() {
+        let network =
+            Network { address: "ffff:".repeat(8)[..39].parse().expect("an address"), prefix: 128 };
+        let mut plan = Plan::parse(&complete().to_string()).expect("a plan");
+        let lists =
+            Connections { networks: vec![network; 256], ports: vec![[10_000, 10_001]; 256] };
+        let pep = plan.pep.as_mut().expect("it has one");
+        (pep.except, pep.only) = (lists.clone(), lists);
+        let tunnel = plan.tunnel.as_mut().expect("it has one");
+        let mut peer = tunnel.peers[0].clone();
+        peer.name = "n".repeat(32);
+        peer.endpoint = Some("h".repeat(254) + ":65535");
+        peer.networks = vec![network; 1_024 / 64];
+        tunnel.peers = vec![peer; 64];
+        let bytes = serde_json::to_vec(&plan).expect("it is JSON").len();
+        // Names of files and interfaces have the rest.
+        assert!(bytes + 8_192 < BYTES_MAX, "{bytes}");
     }
 
     /// Given one field more, in any part, expect it in the message.

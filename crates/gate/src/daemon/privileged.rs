@@ -13,7 +13,7 @@ use super::metrics_server::listen;
 use super::pep_sockets::{OpenPep, allow_descriptors};
 use super::supervisor::{Ended, Supervisor};
 use super::tunnel_device::OpenTunnel;
-use super::unreachable_routes::{self, UnreachableRoutes};
+use super::unreachable_routes::{self, UnreachableRoutes, networks};
 use super::{PepPlan, Plan};
 
 /// Runs a daemon until a signal ends it, or a worker that is not replaced is gone. The rules are removed in both cases,
@@ -44,7 +44,7 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     let outcome = outcome?;
     let is_on_purpose = outcome == Ended::BySignal;
     let tunnel = plan.tunnel.as_ref().filter(|_| is_on_purpose);
-    removed.and(tunnel.map_or(Ok(()), unreachable_routes::remove))?;
+    removed.and(tunnel.map_or(Ok(()), |tunnel| unreachable_routes::remove(networks(tunnel))))?;
     if is_on_purpose {
         remove_files(plan);
     }
@@ -92,26 +92,6 @@ fn remove_files(plan: &Plan) {
     }
     if let Some(folder) = plan.files.first().and_then(|file| Path::new(file).parent()) {
         let _ = fs::remove_dir(folder);
-    }
-}
-
-/// Removes the rules and routes of a daemon that could not remove them itself, and the file of its state. What is not there
-/// is no error.
-///
-/// # Errors
-/// As [`crate::transparent::Rules::remove`], what `ip` printed, or the file's.
-pub fn remove(plan: &Plan) -> io::Result<()> {
-    let mut removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
-    if let Some(tunnel) = &plan.tunnel {
-        removed = removed.and(unreachable_routes::remove(tunnel));
-    }
-    let _ = fs::remove_file(&plan.control_file);
-    removed?;
-    match fs::remove_file(&plan.state_file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(io::Error::other(format!("removing {}: {error}", plan.state_file)))
-        }
-        _ => Ok(()),
     }
 }
 

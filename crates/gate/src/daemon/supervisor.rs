@@ -21,7 +21,7 @@ use super::service_manager::ServiceManager;
 use super::tunnel_device::OpenTunnel;
 use super::tunnel_report::TunnelPeerReport;
 use super::worker_process::WorkerProcess;
-use super::{Part, Plan, Report, Start, State};
+use super::{Part, Plan, Report, Start, State, TunnelPlan};
 use crate::transparent::{Connections, LEASE, Rules};
 
 /// How often the workers are polled at least.
@@ -344,25 +344,34 @@ impl<'plan> Supervisor<'plan> {
         pep.into_iter().chain(tunnel).collect()
     }
 
-    /// Changes the rules of the PEP, and passes the new settings of the tunnel to its worker.
+    /// Passes the new settings of the tunnel to its worker, and changes the rules of the PEP.
     fn reload(&mut self, new: &Plan) -> Reply {
         if let Err(differing) = require_changeable(self.plan, new) {
             return Reply::Differs(differing);
         }
-        if let Some(pep) = &new.pep
-            && let Err(error) = self.select(&pep.except, &pep.only)
+        if let Some(tunnel) = &new.tunnel
+            && !self.configure_tunnel(tunnel)
         {
-            return Reply::Refused(error.to_string());
+            return Reply::Failed(
+                "the worker of the tunnel is gone; nothing was changed".to_owned(),
+            );
         }
-        let Some(tunnel) = &new.tunnel else { return Reply::Changed };
+        match new.pep.as_ref().map_or(Ok(()), |pep| self.select(&pep.except, &pep.only)) {
+            Ok(()) => Reply::Changed,
+            Err(error) => {
+                let tunnel = new.tunnel.as_ref().map_or("", |_| "; the tunnel has its settings");
+                Reply::Failed(format!("except and only of the PEP remain: {error}{tunnel}"))
+            }
+        }
+    }
+
+    /// Returns whether the worker of the tunnel was told.
+    fn configure_tunnel(&self, tunnel: &TunnelPlan) -> bool {
         let is_tunnel = |worker: &&Worker| matches!(worker.part, Part::Tunnel { .. });
         let worker = self.workers.iter().find(is_tunnel).and_then(|worker| worker.process.as_ref());
         let settings = ToWorker::Settings(tunnel.settings.clone());
         let message = serde_json::to_vec(&settings).unwrap_or_default();
-        match worker.map(|process| process.send(&message)) {
-            Some(Ok(())) => Reply::Changed,
-            _ => Reply::Refused("the worker of the tunnel is gone".to_owned()),
-        }
+        worker.is_some_and(|process| process.send(&message).is_ok())
     }
 
     /// Lets the PEP have other new connections. Those that it has go on.
@@ -372,13 +381,8 @@ impl<'plan> Supervisor<'plan> {
         if changed == *rules {
             return Ok(());
         }
-        changed.replace()?;
+        changed.select()?;
         *rules = changed;
-        // A new table holds none. If this fails, it does when the lease is renewed.
-        let now = self.clock.now();
-        if self.held_until.is_some_and(|until| now < until) {
-            let _ = rules.renew();
-        }
         Ok(())
     }
 }

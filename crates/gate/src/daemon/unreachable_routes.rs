@@ -65,13 +65,13 @@ impl Drop for UnreachableRoutes {
     }
 }
 
-/// Removes the routes of a tunnel, also those of a daemon that was killed. What is not there is no error.
+/// Removes the routes to these networks, also those of a daemon that was killed. What is not there is no error.
 ///
 /// # Errors
 /// What `ip` printed; the other routes are removed.
-pub(super) fn remove(plan: &TunnelPlan) -> io::Result<()> {
+pub(super) fn remove(networks: impl Iterator<Item = Network>) -> io::Result<()> {
     let mut outcome = Ok(());
-    for network in networks(plan) {
+    for network in networks {
         if let Err(error) = change("del", network)
             && find(network).is_ok_and(|found| found.is_there)
         {
@@ -81,7 +81,8 @@ pub(super) fn remove(plan: &TunnelPlan) -> io::Result<()> {
     outcome
 }
 
-fn networks(plan: &TunnelPlan) -> impl Iterator<Item = Network> {
+/// The networks of a tunnel that fails closed.
+pub(super) fn networks(plan: &TunnelPlan) -> impl Iterator<Item = Network> {
     plan.networks().filter(move |_| plan.fail == FailMode::Closed)
 }
 

@@ -158,14 +158,18 @@ impl Rules {
              {again}\
              \t\tmeta l4proto {PROTOCOLS} socket transparent 1 meta mark set {mark}\n\
              \t}}\n\
+             \tchain passing {{\n\
+             {passing}\
+             \t}}\n\
              \tchain forward {{\n\
              \t\ttype filter hook forward priority 1000; policy accept;\n\
-             {passing}\
+             {selected}\
              {new}\
              {asymmetric}\
              \t}}\n}}\n",
             again = self.hold("socket transparent 1"),
-            passing = passing(IS_SYN, &self.except, &self.only),
+            passing = self.passing("\t\t"),
+            selected = self.selected(),
             new = self.hold("ct status & dnat == 0"),
             asymmetric = self.asymmetric(),
         );
@@ -201,6 +205,19 @@ impl Rules {
             [_] => format!("goto {name}_{side:?}_0"),
             several => format!("symhash mod {processes} vmap {{ {} }}", several.join(", ")),
         }
+    }
+
+    /// The rules of the chain `passing`, each after this text.
+    fn passing(&self, before: &str) -> String {
+        let rules = passing(&self.except, &self.only);
+        rules.into_iter().map(|rule| format!("{before}{rule}\n")).collect()
+    }
+
+    /// The rules that ask whether a connection is left out, once for each: the SYNs that repeat one that was held are held,
+    /// too, though it would pass now.
+    fn selected(&self) -> String {
+        let rules = ENDS.into_iter().zip(HELD);
+        rules.map(|(ends, set)| format!("\t\t{IS_SYN} {ends} != @{set} jump passing\n")).collect()
     }
 
     /// The rules that hold SYNs on this condition.
@@ -350,6 +367,19 @@ impl Rules {
     /// As [`Rules::add`].
     pub fn replace(&self) -> io::Result<()> {
         run("nft", &["-f", "-"], &self.nft()).map(|_| ())
+    }
+
+    /// Lets the relay have the new connections that these rules select, in place of others. Those that it has go on, and
+    /// the others do not pass meanwhile. A table that another program has removed is made again.
+    ///
+    /// # Errors
+    /// As [`Rules::add`]; nothing is changed.
+    pub fn select(&self) -> io::Result<()> {
+        let table = &self.table;
+        let rules = self.passing(&format!("add rule inet {table} passing "));
+        run("nft", &["-f", "-"], &format!("flush chain inet {table} passing\n{rules}"))
+            .map(|_| ())
+            .or_else(|_| self.replace())
     }
 
     /// Lets new connections pass without the relay from now on.

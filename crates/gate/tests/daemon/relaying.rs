@@ -157,7 +157,7 @@ fn a_plan_that_is_not_valid_is_refused() {
         ),
     ];
     for (text, message) in cases {
-        for arguments in [&[][..], &["remove"]] {
+        for arguments in [&[][..], &["check"]] {
             let output = crate::setup::run(arguments, text.as_bytes());
             let printed = String::from_utf8(output.stderr).expect("text");
             assert_eq!(output.status.code(), Some(2), "{printed}");

@@ -1,9 +1,17 @@
-//! Connections that the plan leaves out.
+//! Connections that the plan leaves out, and changes to it.
+
+use std::thread;
+use std::time::Duration;
 
 use bentpipe_gate::Network;
+use bentpipe_gate::daemon::{Plan, Reply};
 use bentpipe_gate::transparent::Connections;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket,
+};
+use rustix::process::Signal;
 
-use crate::router::SERVERS;
+use crate::router::{Host, SERVERS, until};
 use crate::setup::{Setup, is_possible, pep};
 
 fn networks(texts: &[&str]) -> Connections {
@@ -47,4 +55,83 @@ fn connections_that_are_left_out_pass_unsplit() {
         let state = setup.state(|state| state.split_connections == split);
         assert_eq!(state.unsplit_connections, 0, "the daemon does not see them");
     }
+}
+
+/// Tells the daemon to leave out connections to servers with these ports.
+fn reload(setup: &Setup, except: &[[u16; 2]]) -> Reply {
+    let mut plan: Plan = setup.plan.clone();
+    pep(&mut plan).except = ports(except);
+    let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    let address = SocketAddrUnix::new(setup.folder.join("control")).expect("a path");
+    connect(&client, &address).expect("the daemon listens");
+    let message = serde_json::to_vec(&plan).expect("a plan");
+    send(&client, &message, SendFlags::empty()).expect("it is read");
+    let mut reply = [0; 1_024];
+    let (bytes, _) = recv(&client, &mut reply[..], RecvFlags::empty()).expect("a reply");
+    serde_json::from_slice(&reply[..bytes]).expect("a reply")
+}
+
+/// Given a reload, expect new connections to pass, also after another program has flushed all rules, and after a worker was
+/// replaced; after the reverse, expect the next connection to be split at once.
+#[test]
+fn what_is_left_out_stays_so() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::new("stays-out");
+    let listener = setup.listen(SERVERS[0]);
+    assert!(setup.relays(&listener));
+    assert_eq!(reload(&setup, &[[80, 80]]), Reply::Changed);
+    assert!(!setup.relays(&listener));
+    assert_eq!(reload(&setup, &[]), Reply::Changed);
+    assert!(setup.relays(&listener));
+
+    setup.router.gateway("nft flush ruleset");
+    assert_eq!(reload(&setup, &[[80, 80]]), Reply::Changed);
+    let has_lease = || setup.router.gateway("nft list set inet bentpipe alive").contains("tcp");
+    until(has_lease);
+    assert!(!setup.relays(&listener));
+
+    setup.signal(setup.workers()[0], Signal::KILL);
+    setup.workers_state(|workers| workers.failures == 1);
+    assert_eq!(reload(&setup, &[[79, 80]]), Reply::Changed);
+    setup.workers_state(|workers| workers.is_splitting);
+    assert!(!setup.relays(&listener));
+}
+
+/// Given a connection whose server does not answer, left out by a reload meanwhile, expect the repeated SYN of its client not
+/// to pass: its server would see two connections with the same addresses and ports. That of another client passes.
+#[test]
+fn a_connection_that_waits_for_its_server_is_not_left_out_later() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::new("waits-out");
+    let _listener = setup.listen(SERVERS[0]);
+    setup.router.mute(Host::Server, "tcp flags syn");
+    let chain = "{ type filter hook forward priority 2000 ; }";
+    for rule in [
+        "add table inet passed",
+        &format!("add chain inet passed forward {chain}"),
+        "add rule inet passed forward tcp flags syn counter",
+    ] {
+        setup.router.gateway(&format!("nft {rule}"));
+    }
+    let passes = |packets| {
+        let shown = setup.router.gateway("nft list chain inet passed forward");
+        shown.contains(&format!("counter packets {packets} "))
+    };
+    thread::scope(|scope| {
+        // It sends a SYN, and another one after 1 s.
+        let client =
+            scope.spawn(|| setup.connect_within(SERVERS[0], 80, Duration::from_millis(1_500)));
+        until(|| setup.router.gateway("nft list set inet bentpipe held4").contains(" . 80 "));
+        assert_eq!(reload(&setup, &[[80, 80]]), Reply::Changed);
+        client.join().expect("no panic").expect_err("the server does not answer");
+    });
+    assert!(passes(0));
+    setup
+        .connect_within(SERVERS[0], 80, Duration::from_millis(500))
+        .expect_err("it does not answer");
+    assert!(passes(1));
 }

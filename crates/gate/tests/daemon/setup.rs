@@ -64,9 +64,19 @@ impl Setup {
     }
 
     pub(crate) fn connect(&self, address: &str, port: u16) -> std::io::Result<TcpStream> {
+        self.connect_within(address, port, TIMEOUT)
+    }
+
+    /// Gives up after this time.
+    pub(crate) fn connect_within(
+        &self,
+        address: &str,
+        port: u16,
+        timeout: Duration,
+    ) -> std::io::Result<TcpStream> {
         let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port);
         let stream =
-            self.router.on(Host::Client, || TcpStream::connect_timeout(&address, TIMEOUT))?;
+            self.router.on(Host::Client, || TcpStream::connect_timeout(&address, timeout))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(stream)
