@@ -48,7 +48,7 @@ _WARM_UP_SHARE: Final = 5
 _PAGES: Final = 20
 _PAGES_IN_TIME: Final = 5
 # Runs with users are as long as the link carries this number of full packets, within bounds.
-_RUN_PACKETS: Final = 1_250_000
+_RUN_PACKETS: Final = 1_000_000
 _RUN_S: Final = (120, 300)
 
 
@@ -304,7 +304,7 @@ def run_length(rate_bps: int, page_bytes: float, page_time_ns: int = 0) -> str:
     """Return the duration of runs with users: a warm-up and then some pages of each.
 
     ``page_bytes`` is their mean size, and ``page_time_ns`` what a page may take. Runs are shorter
-    on links of more than 50 Mbit/s, where many users take as many pages in less time.
+    on links of more than 40 Mbit/s, where many users take as many pages in less time.
     """
     duration_s = float(np.clip(_RUN_PACKETS * PACKET_BITS / rate_bps, *_RUN_S))
     pages_s = _PAGES * max(8 * page_bytes / rate_bps, page_time_ns / NS_PER_S / _PAGES_IN_TIME)
