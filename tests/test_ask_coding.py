@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -226,6 +227,12 @@ def test_of_gains_with_losses_the_largest_difference_counts() -> None:
 def test_a_short_queue_is_not_suggested() -> None:
     """Given the link's own queue, expect no command with a shorter one, which loses goodput."""
     assert not any("--queue" in each for each in judged({}).commands)
+
+
+def test_a_queue_is_named_once_in_the_command() -> None:
+    asked = Coding(queue="120kB")
+    assert asked.command == "bentpipe ask coding --link geo --set link.forward.queue.limit=120kB"
+    assert replace(asked).command == asked.command
 
 
 # --- reason ---------------------------------------------------------------------------------------

@@ -91,7 +91,8 @@ class Coding(VariantQuestion):
                 queue_limit(self.queue)
             except UnitError as error:
                 raise UsageError(f"queue: {error}") from None
-            self.settings = [*self.settings, f"{_QUEUE}={self.queue}"]
+            # From here on it is a setting, also in the command that asks again.
+            self.settings, self.queue = [*self.settings, f"{_QUEUE}={self.queue}"], None
 
     def _traffic(self, load: int = 0) -> list[dict[str, Any]]:
         clients = int(np.clip(self.link_rate_bps // _CLIENT_BPS, *_CLIENTS))
