@@ -135,8 +135,10 @@ def test_a_reload_changes_new_connections_alone(gateway: Gateway) -> None:
     # On one processor, where `threads` would be 1 by default.
     processors = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(processors)})
-    done = gateway.call("reload")
-    os.sched_setaffinity(0, processors)
+    try:
+        done = gateway.call("reload")
+    finally:
+        os.sched_setaffinity(0, processors)
     assert (done.returncode, done.stderr) == (
         0,
         f"bentpipe: gateway {gateway.name} has the settings of {gateway.config}\n",
@@ -157,8 +159,10 @@ def test_a_reload_changes_new_connections_alone(gateway: Gateway) -> None:
     assert (done.returncode, "cannot change pep.connections;" in done.stderr) == (2, True)
     other = gateway.config.with_name("other.toml")
     other.write_text(first)
+    kept = gateway.config.rename(gateway.config.with_name("kept.toml"))
     done = gateway.routers.bentpipe(gateway.host, "gateway", "reload", str(other))
     assert (done.returncode, "to fix it: change that file" in done.stderr) == (2, True)
+    kept.rename(gateway.config)
     # As a daemon of an earlier version.
     (gateway.folder / "control").unlink()
     done = gateway.call("reload")

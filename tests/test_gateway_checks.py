@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +11,15 @@ import pytest
 
 from bentpipe.cli.options import print_checks
 from bentpipe.errors import MachineError
-from bentpipe.gateway import GatewayConfig, examine, machine, placeholder_key, plan_of, summary
+from bentpipe.gateway import (
+    GatewayConfig,
+    examine,
+    machine,
+    placeholder_key,
+    plan_of,
+    summary,
+)
 from bentpipe.gateway.checks import path_problem
-from bentpipe.gateway.daemon import GatewayFolder, Record, base_folder, gateway_names
 from bentpipe.gateway.machine import require
 
 LINKS = {name: {"ifname": name, "flags": ["UP"]} for name in ("lo", "lan0", "sat0")}
@@ -511,72 +515,3 @@ def test_a_route_beside_that_of_the_tunnel_is_to_be_deleted_first(
     # The tunnel's own route of a gateway that is up is no obstacle.
     healthy.setattr(machine, "routes", lambda version: [*ROUTES, *tunneled] * (version == 4))
     assert path_problem(["lan0"], ["sat0", "bp0"], tunneled) is None
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GatewayFolder:
-    monkeypatch.setattr("bentpipe.gateway.daemon.base_folder", lambda: tmp_path / "gateways")
-    return GatewayFolder("sat")
-
-
-def test_a_lock_is_held_by_one_and_inherited(folder: GatewayFolder) -> None:
-    """Given a lock, expect no second one, until all descriptors of it are closed."""
-    handle = folder.lock()
-    copy = os.dup(handle)
-    assert folder.is_up()
-    with pytest.raises(MachineError, match="gateway sat is up already; to fix it: end it"):
-        folder.lock()
-    os.close(handle)
-    assert folder.is_up()
-    os.close(copy)
-    assert not folder.is_up()
-    os.close(folder.lock())
-    assert gateway_names() == ["sat"]
-    folder.remove()
-    assert gateway_names() == []
-    assert not folder.path.parent.exists()
-
-
-def test_a_lock_on_a_file_that_was_removed_is_taken_again(folder: GatewayFolder) -> None:
-    """Given an end while another starts, expect the lock of the file that is there."""
-    first = folder.lock()
-    folder.record_file.unlink()
-    second = folder.lock()
-    assert os.fstat(second).st_ino == folder.record_file.stat().st_ino
-    os.close(first)
-    os.close(second)
-
-
-def test_a_record_is_read_as_it_was_written(folder: GatewayFolder) -> None:
-    record = Record(config="/a", described={"name": "sat"}, plan={}, network=1, started_unix_s=2.5)
-    handle = folder.lock()
-    assert folder.record() is None
-    folder.write_record(record)
-    assert folder.record() == record
-    folder.record_file.write_text(json.dumps({"other": 1}))
-    assert folder.record() is None
-    os.close(handle)
-
-
-def test_counters_and_the_log_may_be_missing_or_broken(folder: GatewayFolder) -> None:
-    assert (folder.counters(), folder.last_line(), folder.processes()) == (None, None, [])
-    folder.path.mkdir(parents=True)
-    folder.state_file.write_text("{")
-    folder.log_file.write_text("\n")
-    assert (folder.counters(), folder.last_line()) == (None, None)
-    folder.state_file.write_text('{"split_connections": 1}')
-    os.utime(folder.state_file, (7, 7))
-    folder.log_file.write_text("first\nbentpipe-gate: second\n")
-    assert folder.counters() == {"split_connections": 1, "unix_s": 7.0}
-    assert folder.last_line() == "second"
-
-
-def test_the_folder_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a root that does not own /run, as in a user namespace, expect a folder of its own."""
-    monkeypatch.setattr("bentpipe.gateway.daemon.RUN", tmp_path)
-    monkeypatch.setattr("bentpipe.gateway.daemon.os.geteuid", lambda: 1_234)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert base_folder() == tmp_path / "bentpipe-gateways"
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
-    monkeypatch.setattr("bentpipe.gateway.machine.tempfile.gettempdir", lambda: "/other")
-    assert base_folder() == Path("/other/bentpipe-gateways-1234")

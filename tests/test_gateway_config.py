@@ -372,7 +372,7 @@ def test_the_status_fits_80_columns() -> None:
     status = {"except": {"networks": [], "ports": [22, "5000-5999"]}, "only": many | {"ports": []}}
     lines = status_lines(status_of({"is_splitting": True, "missing": 0, "failures": 0}) | status)
     assert "left out, ports             22, 5000-5999" in lines
-    assert "split alone, networks       4 entries" in lines
+    assert "only split, networks        4 entries" in lines
     assert max(map(len, lines)) <= 80
     assert "open connections            1,234 of 10,000" in lines
     assert "legs to the hosts           mean RTT 1.5 ms, 1 segment retransmitted" in lines

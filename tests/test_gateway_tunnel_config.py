@@ -166,6 +166,10 @@ ERRORS = [
         "tunnel: read titration titrated without queue",
     ),
     (changed('"10.99.0.1/24"', '"10.99.0.300"'), 'tunnel.addresses.0: read "10.99.0.300"; expect'),
+    (
+        changed('"10.99.0.1/24"', '"fe80::1%lan0/64"'),
+        'tunnel.addresses.0: read "fe80::1%lan0/64"; exp',
+    ),
     (changed('["10.99.0.1/24"]', "[]"), "tunnel.addresses: is empty"),
     (
         changed('"10.3.0.0/24"', '"10.3.0.1/24"'),

@@ -208,7 +208,11 @@ def reload(name: Name = None) -> None:
     record = gateway.GatewayFolder(chosen).record()
     if record is None:
         raise MachineError(_end_text(chosen))
-    if name not in {None, chosen} and not Path(name).samefile(record.config):
+    if (
+        name is not None
+        and name != chosen
+        and Path(name).resolve() != Path(record.config).resolve()
+    ):
         raise UsageError(
             f"{name}: gateway {chosen} has {record.config}; to fix it: change that file, or "
             f"bentpipe gateway down {chosen}, then up"
@@ -367,7 +371,7 @@ _UNCHANGED_S: Final = 2.0
 _SILENT_S: Final = 4.0
 _BILLION: Final = 10**9
 _MILLION: Final = 10**6
-_LISTS: Final = {"except": "left out", "only": "split alone"}
+_LISTS: Final = {"except": "left out", "only": "only split"}
 # Of 80 columns, those beside the names of rows.
 _ROOM: Final = 52
 _LEGS: Final = {"lan": "legs to the hosts", "link": "legs over the link"}

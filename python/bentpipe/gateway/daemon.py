@@ -131,10 +131,11 @@ class GatewayFolder:
             MachineError: it cannot be written, for instance because the disk is full.
         """
         try:
-            # Not replaced by a new file: this one is locked.
+            # Not replaced by a new file: this one is locked. Others may read it meanwhile, so
+            # nothing of a longer one is left behind it.
             with self.record_file.open("r+b") as file:
-                file.write(json.dumps(asdict(record)).encode())
-                file.truncate()
+                text = json.dumps(asdict(record)).encode()
+                file.write(text.ljust(self.record_file.stat().st_size))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -497,10 +498,11 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
         raise MachineError(
             f"gateway {config.name} is not up; to fix it: start it with bentpipe gateway up"
         )
+    again = f"to fix it: bentpipe gateway down {config.name}, then up"
     if not folder.control_file.exists():
         raise MachineError(
             f"{folder.control_file}: gateway {config.name} has no such socket: its version cannot "
-            f"change; to fix it: bentpipe gateway down {config.name}, then up"
+            f"change; {again}"
         )
     if plan["pep"] is not None and record.plan["pep"] is not None and config.pep.threads is None:
         plan = plan | {"pep": plan["pep"] | {"threads": record.plan["pep"]["threads"]}}
@@ -512,12 +514,15 @@ def reload_gateway(config: GatewayConfig, plan: GatePlan) -> None:
         names = ", ".join(dict.fromkeys(_config_name(plan, path) for path in reply["differs"]))
         raise UsageError(
             f"{record.config}: a running gateway cannot change {names}; nothing was changed. It "
-            f"can change except and only of its PEP, and {_CHANGEABLE} of its tunnel; to fix it: "
-            f"bentpipe gateway down {config.name}, then up"
+            f"can change except and only of its PEP, and {_CHANGEABLE} of its tunnel; {again}"
         )
     if "failed" in reply:
-        raise MachineError(f"gateway {config.name}: {reply['failed']}; to fix it: try again")
-    raise UsageError(f"{record.config}: {reply['refused']}")
+        raise MachineError(
+            f"gateway {config.name}: {reply['failed']}; to fix it: see bentpipe gateway status "
+            f"{config.name}, and try again"
+        )
+    # The configuration was checked, so it is a daemon of another version.
+    raise MachineError(f"gateway {config.name}: its version differs: {reply['refused']}; {again}")
 
 
 def ask_daemon(path: Path, plan: Mapping[str, Any]) -> Any:

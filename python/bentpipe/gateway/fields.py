@@ -133,6 +133,12 @@ def _network(text: str) -> str:
     raise refusal(f'read {shown(text)}; expected a network, such as "10.1.0.0/16"{near}')
 
 
+def _interface_address(text: str) -> str:
+    if "%" in text:
+        raise ValueError(text)
+    return str(ip_interface(text))
+
+
 def _public_key(text: str) -> str:
     try:
         decoded = base64.b64decode(text, validate=True)
@@ -216,7 +222,7 @@ Endpoint = Annotated[
 InterfaceAddress = Annotated[
     str,
     _text(
-        lambda text: str(ip_interface(text)),
+        _interface_address,
         'expected an address with the length of its prefix, such as "10.99.0.1/24"',
     ),
 ]

@@ -287,6 +287,7 @@ class Record(BaseModel):
         extra="forbid",
         validate_by_name=True,
         validate_by_alias=True,
+        serialize_by_alias=True,
     )
 
     def __init__(self, **data: Any) -> None:

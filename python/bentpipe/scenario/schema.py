@@ -138,7 +138,7 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scenario as it was written: plain data, without presets and defaults."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
 def json_schema() -> dict[str, Any]:

@@ -17,7 +17,6 @@ use crate::transparent::{Connections, Rules, SideRules};
 pub struct Leftovers {
     name: String,
     state_file: String,
-    #[serde(default)]
     control_file: Option<String>,
     pep: Option<PepLeftovers>,
     tunnel: Option<TunnelLeftovers>,

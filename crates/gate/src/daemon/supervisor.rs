@@ -353,14 +353,18 @@ impl<'plan> Supervisor<'plan> {
             && !self.configure_tunnel(tunnel)
         {
             return Reply::Failed(
-                "the worker of the tunnel is gone; nothing was changed".to_owned(),
+                "the worker of the tunnel does not read its settings; nothing was changed"
+                    .to_owned(),
             );
         }
         match new.pep.as_ref().map_or(Ok(()), |pep| self.select(&pep.except, &pep.only)) {
             Ok(()) => Reply::Changed,
             Err(error) => {
-                let tunnel = new.tunnel.as_ref().map_or("", |_| "; the tunnel has its settings");
-                Reply::Failed(format!("except and only of the PEP remain: {error}{tunnel}"))
+                // Programs print the command, which has all networks, after the reason.
+                let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+                let tunnel =
+                    new.tunnel.as_ref().map_or("", |_| "; the tunnel has the new settings");
+                Reply::Failed(format!("except and only of the PEP are as before: {why}{tunnel}"))
             }
         }
     }

@@ -370,16 +370,17 @@ impl Rules {
     }
 
     /// Lets the relay have the new connections that these rules select, in place of others. Those that it has go on, and
-    /// the others do not pass meanwhile. A table that another program has removed is made again.
+    /// the others do not pass meanwhile. A table that another program has removed is made again, as by [`Rules::replace`].
     ///
     /// # Errors
     /// As [`Rules::add`]; nothing is changed.
     pub fn select(&self) -> io::Result<()> {
         let table = &self.table;
         let rules = self.passing(&format!("add rule inet {table} passing "));
-        run("nft", &["-f", "-"], &format!("flush chain inet {table} passing\n{rules}"))
-            .map(|_| ())
-            .or_else(|_| self.replace())
+        let text = format!("flush chain inet {table} passing\n{rules}");
+        let changed = run("nft", &["-f", "-"], &text).map(|_| ());
+        let is_there = || run("nft", &["list", "chain", "inet", table, "passing"], "").is_ok();
+        if changed.is_ok() || is_there() { changed } else { self.replace() }
     }
 
     /// Lets new connections pass without the relay from now on.
