@@ -12,6 +12,7 @@ pub mod error;
 pub mod interface;
 mod netlink;
 pub mod netns;
+pub mod nftables;
 pub mod offload;
 pub mod packet_log;
 mod parent;

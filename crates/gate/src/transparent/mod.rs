@@ -11,6 +11,7 @@
 mod asymmetric;
 mod deferred;
 mod hold_lease;
+mod matches;
 mod pending_accepts;
 mod recent;
 mod rules;
@@ -18,6 +19,7 @@ mod selection;
 mod sockets;
 mod syn;
 mod syn_holder;
+mod table;
 
 pub use hold_lease::HoldLease;
 pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};
