@@ -5,6 +5,8 @@
 //!
 //! The tunnel carries coded and sealed packets between gateways: its sessions, its data path, and the thread that forwards.
 
+pub mod commands;
+pub mod config;
 pub mod daemon;
 mod heartbeat;
 mod icmp;

@@ -43,6 +43,33 @@ impl TryFrom<String> for Network {
 }
 
 impl Network {
+    /// The address with zeros after the prefix.
+    pub(crate) fn first(&self) -> IpAddr {
+        let host = |bits: u8| u32::from(bits.saturating_sub(self.prefix));
+        match self.address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(host(32)).unwrap_or(0);
+                IpAddr::V4((address.to_bits() & mask).into())
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(host(128)).unwrap_or(0);
+                IpAddr::V6((address.to_bits() & mask).into())
+            }
+        }
+    }
+
+    /// Whether an address is in this network.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        let other = Self { address, prefix: self.prefix };
+        address.is_ipv4() == self.address.is_ipv4() && other.first() == self.first()
+    }
+
+    /// Whether two networks have an address in common.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (wide, narrow) = if self.prefix <= other.prefix { (self, other) } else { (other, self) };
+        wide.contains(narrow.address)
+    }
+
     /// The version of IP, as an option of the program `ip`.
     pub(crate) fn version_option(&self) -> &'static str {
         if self.address.is_ipv6() { "-6" } else { "-4" }
@@ -52,6 +79,25 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Given an address with a prefix, expect the network that it is in, and what that contains.
+    #[test]
+    fn a_network_contains_addresses_and_networks() {
+        let network = |text: &str| Network::try_from(text.to_owned()).expect("a network");
+        for (text, first) in [
+            ("10.1.2.3/16", "10.1.0.0"),
+            ("10.1.2.3/0", "0.0.0.0"),
+            ("10.1.2.3/32", "10.1.2.3"),
+            ("fd00::5/64", "fd00::"),
+            ("fd00::5/0", "::"),
+        ] {
+            assert_eq!(network(text).first().to_string(), first);
+        }
+        let wide = network("10.0.0.0/8");
+        assert!(wide.overlaps(&network("10.1.0.0/16")) && network("10.1.0.0/16").overlaps(&wide));
+        assert!(!wide.overlaps(&network("11.0.0.0/8")) && !wide.overlaps(&network("::/0")));
+        assert!(wide.contains("10.9.9.9".parse().expect("an address")));
+    }
 
     /// Given texts of networks, expect those with an address and a prefix of its version to be read and written again.
     #[test]

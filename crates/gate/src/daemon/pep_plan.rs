@@ -199,7 +199,7 @@ impl PepPlan {
     }
 
     /// The descriptors that a worker may open.
-    pub(super) fn descriptors(&self) -> u64 {
+    pub(crate) fn descriptors(&self) -> u64 {
         self.descriptors_with(self.connections.div_ceil(self.workers))
     }
 

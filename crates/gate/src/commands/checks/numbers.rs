@@ -1,0 +1,132 @@
+//! Marks, routing tables and tables of nftables that others use already.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::super::failure::Done;
+use super::super::machine::Machine;
+use super::{Check, IP_VERSIONS, MARK_STEP, parts, text};
+use crate::daemon::PepPlan;
+use crate::transparent::marks;
+
+pub(super) fn check(
+    machine: &dyn Machine,
+    pep: &PepPlan,
+    name: &str,
+    has_own: bool,
+) -> Done<Check> {
+    let problems = in_use(machine, pep, name, has_own)?;
+    if problems.is_empty() {
+        let (mark, table) = (pep.mark, pep.route_table);
+        let found = format!("Mark {mark}, routing table {table} and table {name} are free.");
+        return Ok(Check::passed("rules", found));
+    }
+    let mut fixes: Vec<String> = Vec::new();
+    let mut found = Vec::new();
+    for (problem, fix) in problems {
+        found.push(problem);
+        if !fixes.contains(&fix) {
+            fixes.push(fix);
+        }
+    }
+    Ok(Check::failed("rules", found.join(" "), fixes.join("; ")))
+}
+
+/// What is in use already, each with the fix. `has_own`: rules of this gateway itself are no problem.
+fn in_use(
+    machine: &dyn Machine,
+    pep: &PepPlan,
+    name: &str,
+    has_own: bool,
+) -> Done<Vec<(String, String)>> {
+    let (first, table) = (pep.mark, pep.route_table);
+    let own = first..first.saturating_add(marks(pep.workers) + 2);
+    let other_mark = format!(
+        "write mark = {} in the configuration, or another free one",
+        first.saturating_add(MARK_STEP)
+    );
+    let other_table = format!(
+        "write route_table = {} in the configuration, or another free one",
+        table.saturating_add(1)
+    );
+    let mut found = Vec::new();
+    for version in IP_VERSIONS {
+        for rule in machine.routing_rules(version)? {
+            let has_mark = has_mark(&rule, &own);
+            let has_table = text(&rule, "table") == table.to_string();
+            if has_own && has_mark && has_table {
+                continue;
+            }
+            let uses = format!("A rule of ip -{version} rule uses");
+            if has_mark {
+                let mark = text(&rule, "fwmark");
+                found.push((format!("{uses} mark {mark}."), other_mark.clone()));
+            }
+            if has_table {
+                found.push((format!("{uses} routing table {table}."), other_table.clone()));
+            }
+        }
+        if !has_own && !machine.routes(version, &table.to_string())?.is_empty() {
+            found.push((
+                format!("Routing table {table} has routes (ip -{version} route show table {table})."),
+                other_table.clone(),
+            ));
+        }
+    }
+    found.extend(in_nftables(machine, name, &own, &other_mark, has_own)?);
+    Ok(found)
+}
+
+fn in_nftables(
+    machine: &dyn Machine,
+    name: &str,
+    own: &Range<u32>,
+    other_mark: &str,
+    has_own: bool,
+) -> Done<Vec<(String, String)>> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    for object in machine.nft_ruleset()? {
+        let table = &object["table"];
+        if !has_own && text(table, "family") == "inet" && text(table, "name") == name {
+            found.push((
+                format!("nftables has a table inet {name}, of another owner."),
+                format!("nft delete table inet {name}, or choose another name in the configuration"),
+            ));
+        }
+        let rule = &object["rule"];
+        let owner = format!("{} {}", text(rule, "family"), text(rule, "table"));
+        if owner == format!("inet {name}") || seen.contains(&owner) {
+            continue;
+        }
+        let mut statements = rule["expr"].as_array().into_iter().flatten();
+        if statements.any(|statement| names_mark(statement, own)) {
+            let text = format!("Table {owner} of nftables uses the mark.");
+            found.push((text, other_mark.to_owned()));
+            seen.insert(owner);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a statement is about the mark of a packet or a connection, and has one of these numbers.
+fn names_mark(statement: &Value, own: &Range<u32>) -> bool {
+    let parts = parts(statement);
+    let is_own = |part: &&Value| {
+        part.as_u64().and_then(|it| u32::try_from(it).ok()).is_some_and(|it| own.contains(&it))
+    };
+    parts.iter().any(|part| part["key"] == "mark") && parts.iter().any(is_own)
+}
+
+fn has_mark(rule: &Value, own: &Range<u32>) -> bool {
+    let number = |field: &str| {
+        let text = text(rule, field);
+        match text.strip_prefix("0x") {
+            Some(hex) => u32::from_str_radix(hex, 16).ok(),
+            None => text.parse().ok(),
+        }
+    };
+    let mask = number("fwmask").unwrap_or(u32::MAX);
+    number("fwmark").is_some_and(|value| own.clone().any(|mark| mark & mask == value))
+}

@@ -1,0 +1,240 @@
+//! What this machine has: programs, capabilities, and what its kernel says of its network.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
+use serde_json::Value;
+
+use super::failure::{Done, FIX, Failure, PROGRAM};
+use super::folder::{POLL, said};
+use crate::daemon::Plan;
+
+const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+/// capabilities(7), by the numbers of linux/capability.h.
+const CAPABILITIES: [(&str, u32); 4] =
+    [("CAP_SETGID", 6), ("CAP_SETUID", 7), ("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)];
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The Debian packages of the programs.
+pub(super) const PACKAGES: [(&str, &str); 2] = [("nft", "nftables"), ("ip", "iproute2")];
+
+/// What checks ask of a machine.
+pub(super) trait Machine {
+    /// The path of this program.
+    fn daemon(&self) -> Done<PathBuf>;
+    /// The capabilities that a gateway needs and this process lacks.
+    fn missing_capabilities(&self) -> Vec<&'static str>;
+    /// The path of a program, or `None` if it is not installed.
+    fn program(&self, name: &str) -> Option<PathBuf>;
+    /// A setting such as `net.ipv4.ip_forward`; `None` if the kernel has none.
+    fn sysctl(&self, name: &str) -> Option<String>;
+    /// Why nft and the kernel do not take rules, which are only checked; `None` if they do.
+    fn refused_by_nft(&self, rules: &str) -> Done<Option<String>>;
+    /// The objects of all tables of nftables: tables, chains, rules and so on.
+    fn nft_ruleset(&self) -> Done<Vec<Value>>;
+    /// The interfaces by name.
+    fn links(&self) -> Done<BTreeMap<String, Value>>;
+    /// The routes of a table for IPv4 (4) or IPv6 (6); none of a table that is not there.
+    fn routes(&self, version: u8, table: &str) -> Done<Vec<Value>>;
+    /// The rules that choose a routing table.
+    fn routing_rules(&self, version: u8) -> Done<Vec<Value>>;
+    /// Whether the kernel has a congestion control. It loads the module if it has one.
+    fn has_congestion_control(&self, name: &str) -> bool;
+    /// What a daemon says that only opens what it needs.
+    fn open_sockets(&self, plan: &Plan) -> Done<String>;
+
+    /// The IPv4 setting of an interface: its own or that of `all`, whichever is larger.
+    fn interface_setting(&self, name: &str, setting: &str) -> i64 {
+        let name = name.replace('.', "/");
+        let values = ["all", &name].into_iter().filter_map(|interface| {
+            self.sysctl(&format!("net.ipv4.conf.{interface}.{setting}"))?.parse().ok()
+        });
+        values.max().unwrap_or(0)
+    }
+}
+
+/// The machine that this process is on.
+pub(super) struct Host;
+
+impl Machine for Host {
+    fn daemon(&self) -> Done<PathBuf> {
+        std::env::current_exe().map_err(|error| {
+            Failure::Machine(format!("{PROGRAM} cannot be found: {error}{FIX}mount /proc"))
+        })
+    }
+
+    fn missing_capabilities(&self) -> Vec<&'static str> {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+        let missing = CAPABILITIES.into_iter().filter(|(_, bit)| bits >> bit & 1 == 0);
+        missing.map(|(name, _)| name).collect()
+    }
+
+    fn program(&self, name: &str) -> Option<PathBuf> {
+        let is_program = |path: &PathBuf| {
+            let access = rustix::fs::Access::EXEC_OK;
+            path.is_file() && rustix::fs::access(path, access).is_ok()
+        };
+        std::env::split_paths(&search_path()).map(|folder| folder.join(name)).find(is_program)
+    }
+
+    fn sysctl(&self, name: &str) -> Option<String> {
+        // The name of an interface may have dots: there they are slashes, as sysctl(8) prints them.
+        let swap = |letter| match letter {
+            '.' => '/',
+            '/' => '.',
+            other => other,
+        };
+        let path: String = name.chars().map(swap).collect();
+        let value = fs::read_to_string(format!("/proc/sys/{path}")).ok()?;
+        Some(value.trim().to_owned())
+    }
+
+    fn refused_by_nft(&self, rules: &str) -> Done<Option<String>> {
+        let done = self.run("nft", &["--check", "--file", "-"], rules)?;
+        Ok((!done.status.success()).then(|| printed(&done)[0].clone()))
+    }
+
+    fn nft_ruleset(&self) -> Done<Vec<Value>> {
+        let mut ruleset = self.json("nft", &["--json", "list", "ruleset"])?;
+        Ok(match ruleset["nftables"].take() {
+            Value::Array(objects) => objects,
+            _ => Vec::new(),
+        })
+    }
+
+    fn links(&self) -> Done<BTreeMap<String, Value>> {
+        let links = list(self.json("ip", &["-json", "link", "show"])?);
+        let named = |link: Value| Some((link["ifname"].as_str()?.to_owned(), link));
+        Ok(links.into_iter().filter_map(named).collect())
+    }
+
+    fn routes(&self, version: u8, table: &str) -> Done<Vec<Value>> {
+        let version = format!("-{version}");
+        let done = self.run("ip", &["-json", &version, "route", "show", "table", table], "")?;
+        let read = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        Ok(if done.status.success() { list(read) } else { Vec::new() })
+    }
+
+    fn routing_rules(&self, version: u8) -> Done<Vec<Value>> {
+        Ok(list(self.json("ip", &["-json", &format!("-{version}"), "rule", "show"])?))
+    }
+
+    fn has_congestion_control(&self, name: &str) -> bool {
+        socket(AddressFamily::INET, SocketType::STREAM, None)
+            .and_then(|socket| sockopt::set_tcp_congestion(&socket, name))
+            .is_ok()
+    }
+
+    fn open_sockets(&self, plan: &Plan) -> Done<String> {
+        let text = serde_json::to_string(plan).unwrap_or_default();
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["plan", "check"]);
+        let done = completed(command, PROGRAM, &text)?;
+        let lines = printed(&done);
+        let said = said(lines.last().map_or("", String::as_str)).to_owned();
+        match done.status.code() {
+            Some(0) => Ok(said),
+            Some(2) => Err(Failure::Input(said)),
+            _ => Err(Failure::Machine(said)),
+        }
+    }
+}
+
+impl Host {
+    fn run(&self, name: &str, arguments: &[&str], given: &str) -> Done<Output> {
+        let path = self.program(name).ok_or_else(|| Failure::Machine(not_installed(name)))?;
+        let mut command = Command::new(path);
+        command.args(arguments);
+        completed(command, &format!("{name} {}", arguments.join(" ")), given)
+    }
+
+    fn json(&self, name: &str, arguments: &[&str]) -> Done<Value> {
+        let done = self.run(name, arguments, "")?;
+        let failed = |why: &str| {
+            let command = arguments.join(" ");
+            Failure::Machine(format!(
+                "{name} {command}: {why}{FIX}run it as root, and update {name}"
+            ))
+        };
+        if !done.status.success() {
+            return Err(failed(&printed(&done)[0]));
+        }
+        if done.stdout.trim_ascii().is_empty() {
+            return Ok(Value::Array(Vec::new()));
+        }
+        serde_json::from_slice(&done.stdout).map_err(|error| failed(&error.to_string()))
+    }
+}
+
+fn list(value: Value) -> Vec<Value> {
+    if let Value::Array(values) = value { values } else { Vec::new() }
+}
+
+/// What is wrong without a program, and the fix.
+pub(super) fn not_installed(name: &str) -> String {
+    let package = PACKAGES.iter().find(|(program, _)| *program == name);
+    let package = package.map_or(name, |(_, package)| package);
+    format!("{name} is not installed{FIX}apt install {package}")
+}
+
+/// The `PATH` with the folders of system programs, which that of a user may lack.
+pub(super) fn search_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut folders: Vec<_> = std::env::split_paths(&path).collect();
+    for folder in SYSTEM_FOLDERS.map(PathBuf::from) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    std::env::join_paths(folders).unwrap_or(path)
+}
+
+/// The lines of standard error, one at least.
+fn printed(done: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&done.stderr);
+    let lines: Vec<_> = text.trim().lines().map(str::to_owned).collect();
+    if lines.is_empty() {
+        return vec![format!("it ended with code {}", done.status.code().unwrap_or(-1))];
+    }
+    lines
+}
+
+/// Runs a command to its end, which is killed after 20 s.
+fn completed(mut command: Command, title: &str, given: &str) -> Done<Output> {
+    let failed = |error: std::io::Error| {
+        Failure::Machine(format!("{title}: {}{FIX}try again", super::failure::reason(&error)))
+    };
+    command.env("PATH", search_path()).stdin(Stdio::piped());
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let input = child.stdin.take();
+    let process = rustix::process::Pid::from_child(&child);
+    let deadline = Instant::now() + TIMEOUT;
+    let is_late = std::thread::scope(|scope| {
+        // A program that does not read must not make this one wait, and neither one whose output is not read.
+        scope.spawn(|| input.map(|mut input| input.write_all(given.as_bytes())));
+        let waiting = scope.spawn(|| child.wait_with_output());
+        while !waiting.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(POLL / 5);
+        }
+        let is_late = !waiting.is_finished();
+        if is_late {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
+        (is_late, waiting.join())
+    });
+    match is_late {
+        (false, Ok(done)) => done.map_err(failed),
+        _ => Err(Failure::Machine(format!(
+            "{title}: has not ended after {} s{FIX}try again when the machine is less busy",
+            TIMEOUT.as_secs()
+        ))),
+    }
+}
