@@ -33,7 +33,7 @@ OLDEST_GLIBC: Final = (2, 17)
 RUN_DAEMON: Final = """
 import subprocess
 from bentpipe.gateway import find_binary
-done = subprocess.run([find_binary(), "remove"], input=b"", capture_output=True)
+done = subprocess.run([find_binary(), "plan", "remove"], input=b"", capture_output=True)
 assert b"the plan" in done.stderr, done
 """
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 import pytest
 from conftest import in_process, not_installed
 
-from bentpipe.gateway.machine import find_binary
+from bentpipe.gateway import find_binary
 
 SERVERS: Final = ("10.0.3.2", "fd03::2")
 CLIENTS: Final = ("10.0.1.1", "fd01::1")

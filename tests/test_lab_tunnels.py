@@ -18,7 +18,7 @@ from test_live import machine, processes
 import bentpipe
 from bentpipe import Plan, Result, simulate
 from bentpipe.errors import ScenarioError
-from bentpipe.gateway.machine import program
+from bentpipe.live.machine import program
 from bentpipe.live.run import check_plan
 
 KEY = "/dev/shm/bentpipe-gate.key"

@@ -134,7 +134,8 @@ class _Verbs(lazy.LazyGroup):
             return lazy.group(group)
         function = getattr(module, "exec_" if identifier == "exec" else identifier)
         examples = [f"bentpipe {example}" for example in verb.examples]
-        cls = ProgramCommand if verb.runs_program else TyperCommand
+        other = getattr(module, "CommandClass", TyperCommand)
+        cls = ProgramCommand if verb.runs_program else other
         return lazy.command(name, function, *examples, cls=cls)
 
     def format_commands(self, _context: Any, formatter: Any) -> None:

@@ -30,7 +30,7 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.errors import BentpipeError, ScenarioError, UsageError
-from bentpipe.gateway.machine import FIX, Check, require
+from bentpipe.live.machine import FIX, Check, require
 from bentpipe.plan.presets import link_plan
 from bentpipe.text import counted
 

@@ -21,7 +21,7 @@ from bentpipe.errors import BentpipeError, UsageError
 from bentpipe.plan.presets import preset_plans
 
 if TYPE_CHECKING:
-    from bentpipe.gateway.machine import Check
+    from bentpipe.live.machine import Check
     from bentpipe.results.output import OutputFolder
     from bentpipe.scenario.schema import Scenario
     from bentpipe.simulation.executor import Executor

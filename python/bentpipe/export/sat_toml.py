@@ -1,9 +1,9 @@
-"""A gateway of a scenario as the configuration of its daemon: see `bentpipe.gateway.config`."""
+"""A gateway of a scenario as the configuration of its daemon: see `crates/gate/src/config`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Final
 
 from bentpipe import gateway
@@ -11,7 +11,7 @@ from bentpipe.errors import UsageError
 from bentpipe.export.common import gaps, render
 from bentpipe.plan import Plan
 from bentpipe.plan.gateways import EndName, uplink_of
-from bentpipe.scenario.document import dotted
+from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.gateways import Pep, Tunnel
 from bentpipe.scenario.record import Record
 from bentpipe.text import counted
@@ -92,21 +92,35 @@ def _chosen(plan: Plan, end: EndName | None) -> EndName:
 
 def _pep_lines(pep: Pep, end: EndName, missing: list[str]) -> Iterator[str]:
     """Yield what is written of a PEP, without what a kernel refuses for single connections."""
-    refused = dict(gateway.refused_settings(pep))
+    refused = _refused(pep)
     missing += [f"gateways.{end}.pep.{dotted(path)}: {text}" for path, text in refused.items()]
     for name, value in _written(pep):
         if (name,) in refused or name == "profile":
             continue
-        if isinstance(value, Record):
-            kept = [
-                f"{field} = {_toml(setting)}"
-                for field, setting in _written(value)
-                if (name, field) not in refused
-            ]
-            if kept:
-                yield f"{name} = {{{', '.join(kept)}}}"
-        else:
-            yield f"{name} = {_toml(value)}"
+        line = _line(name, value, refused)
+        if line:
+            yield line
+
+
+def _refused(pep: Pep) -> dict[FieldPath, str]:
+    """Return the settings that a PEP on a router cannot have: the path in it, and the reason."""
+    lines = (_line(name, value) for name, value in _written(pep))
+    written = "".join(f"pep.{line}\n" for line in lines if line)
+    sides = 'lan.interfaces = ["lan0"]\nlink.interfaces = ["sat0"]\n'
+    read = gateway.read_plan("/dev/stdin", f'name = "sat"\n{sides}{written}')
+    return {
+        tuple(problem["field"].split(".")[1:]): problem["message"]
+        for problem in read.get("problems", ())
+    }
+
+
+def _line(name: str, value: Any, refused: Container[FieldPath] = ()) -> str:
+    """Return a setting as a line of TOML without what is refused; empty if nothing is left."""
+    if not isinstance(value, Record):
+        return f"{name} = {_toml(value)}"
+    fields = ((field, each) for field, each in _written(value) if (name, field) not in refused)
+    kept = ", ".join(f"{field} = {_toml(each)}" for field, each in fields)
+    return f"{name} = {{{kept}}}" if kept else ""
 
 
 def _tunnel_lines(plan: Plan, tunnel: Tunnel, end: EndName) -> Iterator[str]:
@@ -159,7 +173,8 @@ def _peers(plan: Plan, end: EndName, missing: list[str]) -> list[dict[str, str]]
                 "link.terminals: this is the first terminal: each other one needs a name, an "
                 "address and a key of its own"
             )
-        return [_peer("hub", _HUB) | {"keepalive": _KEEPALIVE}]
+        (key,) = gateway.placeholder_keys(["hub"])
+        return [_peer("hub", _HUB, key) | {"keepalive": _KEEPALIVE}]
     count = min(terminals, gateway.PEERS_MAX, _ADDRESSES_MAX)
     if count < terminals:
         missing.append(
@@ -167,15 +182,17 @@ def _peers(plan: Plan, end: EndName, missing: list[str]) -> list[dict[str, str]]
             f"{terminals - count} terminals are left out"
         )
     names = ["terminal"] if count == 1 else [f"terminal-{n}" for n in range(1, count + 1)]
-    return [_peer(name, _HUB + n) for n, name in enumerate(names, 1)]
+    keys = gateway.placeholder_keys(names)
+    named = enumerate(zip(names, keys, strict=True), 1)
+    return [_peer(name, _HUB + number, key) for number, (name, key) in named]
 
 
-def _peer(name: str, number: int) -> dict[str, str]:
+def _peer(name: str, number: int, key: str) -> dict[str, str]:
     # Behind the hub is 10.0.1.0/24, behind the first terminal 10.0.3.0/24.
     behind = f"10.0.{1 if number == _HUB else number + 1}.0/24"
     return {
         "name": name,
-        "public_key": gateway.placeholder_key(name),
+        "public_key": key,
         "endpoint": f"10.0.2.{number}:{gateway.PORT}",
         "networks": json.dumps([behind, f"{_address(number)}/32"]),
     }

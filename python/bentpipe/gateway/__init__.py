@@ -1,4 +1,4 @@
-"""Functions of a gateway on a real router: the daemon, its configuration, its state."""
+"""The program that runs the functions of a gateway on a real router."""
 
 import lazy_loader
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.gateway import machine
+from bentpipe.live import machine
 from bentpipe.plan.presets import series_values
 
 # What namespaces and devices require.

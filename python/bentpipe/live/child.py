@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from bentpipe.errors import BentpipeError, error_with_code
-from bentpipe.gateway import machine
+from bentpipe.live import machine
 from bentpipe.live.capacity import gain_privileges
 
 _SESSION_NICE: Final = -15

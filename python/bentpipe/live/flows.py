@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from bentpipe.errors import MachineError
-from bentpipe.gateway.kernel_tcp import congestion_control, socket_options
+from bentpipe.live.kernel_tcp import congestion_control, socket_options
 from bentpipe.live.browser import START_TIMEOUT_S, installed_browser
 from bentpipe.live.capacity import errors_of_core
 from bentpipe.live.flow_report import FlowReport

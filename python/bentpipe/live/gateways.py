@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 # By way of the package: the process that keeps a lab has no classes of scenarios.
 from bentpipe import gateway
 from bentpipe.errors import MachineError, Problem, ScenarioError
-from bentpipe.gateway import machine
-from bentpipe.gateway.kernel_tcp import (
+from bentpipe.live import machine
+from bentpipe.live.kernel_tcp import (
     DEFAULT_WINDOW_SEGMENTS,
     KERNEL_TCP,
     congestion_control,
@@ -37,7 +37,6 @@ from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
     from bentpipe import _core
-    from bentpipe.gateway.config import GatePlan
 
 LEGS: Final = ("lan_tcp", "link_tcp")
 _NO_CONNECTIONS: Final[Mapping[str, Any]] = {"networks": (), "ports": ()}
@@ -147,6 +146,9 @@ def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500)
     hosts = gateway_hosts(plans)
     if not hosts:
         return
+    # The process that keeps a lab has no classes of scenarios.
+    from bentpipe.live.refused_tcp import refused_tcp  # noqa: PLC0415
+
     tunnels = [host for host in hosts if host.function("tunnel") is not None]
     peps = {host.end: pep for host in hosts if (pep := host.function("pep"))}
     messages = dict(text for host in tunnels for text in _refused_tunnel(host))
@@ -154,14 +156,14 @@ def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500)
         f"gateways.{end}.pep.{leg}.{field}": text
         for end, pep in peps.items()
         for leg in LEGS
-        for field, text in gateway.refused_tcp("leg", pep[leg], pep["lan_tcp"], mtu_bytes)
+        for field, text in refused_tcp("leg", pep[leg], pep["lan_tcp"], mtu_bytes)
     }
     if messages:
         problems = (
             Problem(source="emulate", field=field, message=messages[field]) for field in messages
         )
         raise ScenarioError(*problems)
-    machine.find_binary()
+    gateway.find_binary()
     for program in machine.PACKAGES if peps else ("ip",):
         machine.require_program(program)
     require_congestion_controls(pep[leg] for pep in peps.values() for leg in LEGS)
@@ -188,7 +190,7 @@ def _refused_tunnel(end: GatewayHost) -> Iterator[tuple[str, str]]:
         if queue.get("ecn"):
             text = "read true with a tunnel; not supported in real time: leave it out"
             yield f"link.{name}.queue.ecn", text
-    terminals, most = len(end.plan["gateways"]) - 1, machine.PEERS_MAX
+    terminals, most = len(end.plan["gateways"]) - 1, gateway.PEERS_MAX
     if terminals > most:
         yield "link.terminals", f"read {terminals} with a tunnel; at most {most} in real time"
 
@@ -204,7 +206,7 @@ class _Daemon:
     """
 
     gateway: GatewayHost
-    plan: GatePlan
+    plan: dict[str, Any]
     program: Program
     # How much it had printed when it was ready.
     printed: int = 0
@@ -389,8 +391,8 @@ def _spawn(core: _core.Lab, host: GatewayHost, public_keys: Mapping[str, str]) -
         host.function("pep"), _tunnel_plan(core, host, public_keys) if has_tunnel else None
     )
     # It reads its plan from standard input.
-    shell = ["/bin/sh", "-c", 'exec "$0" <<END\n$1\nEND\n']
-    command = [*shell, str(machine.find_binary()), json.dumps(plan)]
+    shell = ["/bin/sh", "-c", 'exec "$0" plan run <<END\n$1\nEND\n']
+    command = [*shell, str(gateway.find_binary()), json.dumps(plan)]
     environment = [("PATH", machine.search_path())]
     program = Program.start(partial(core.spawn, host.host, command, environment=environment))
     return _Daemon(host, plan, program)
@@ -463,7 +465,7 @@ def most_connections(pep: Mapping[str, Any]) -> int:
     return max(min(wanted, machine.connections_within(most_files, threads=_THREADS)), 1)
 
 
-def _gate_plan(pep: Mapping[str, Any] | None, tunnel: Mapping[str, Any] | None) -> GatePlan:
+def _gate_plan(pep: Mapping[str, Any] | None, tunnel: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the daemon's plan of the PEP of a plan, and of a tunnel, whose connections it splits.
 
     In the user namespace of an ordinary user the worker is that user, the only one there.
@@ -525,7 +527,7 @@ def _new_key(core: _core.Lab, host: str) -> str:
     Raises:
         MachineError: the key could not be written.
     """
-    command = [str(machine.find_binary()), "keygen", _KEY_FILE]
+    command = [str(gateway.find_binary()), "keygen", _KEY_FILE]
     program = Program.start(partial(core.spawn, host, command))
     if program.wait() != 0:
         raise MachineError(f"the tunnel of {host} does not start: {program.text.strip()}")
@@ -560,7 +562,7 @@ def _tunnel_plan(
         return {
             "name": host,
             "public_key": public_keys[host],
-            "endpoint": f"{core.address(host)}:{machine.PORT}",
+            "endpoint": f"{core.address(host)}:{gateway.PORT}",
             "keepalive_ns": None if hub_is_here else _KEEPALIVE_NS,
             "networks": behind,
         }
@@ -569,7 +571,7 @@ def _tunnel_plan(
         "device": machine.DEVICE,
         "addresses": [_device_address(end.number)],
         "listen_address": None,
-        "listen_port": machine.PORT,
+        "listen_port": gateway.PORT,
         "private_key": _KEY_FILE,
         "outer_mtu_bytes": None,
         # A run whose daemon ends is invalid.

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, MachineError, ProgramStartError, UsageError
-from bentpipe.gateway import machine
+from bentpipe.live import machine
 from bentpipe.refusals import refused_program
 
 # Signals that a user or a service manager sends to end or to notify a program.

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from bentpipe._core import Stream
 from bentpipe.errors import Problem, ScenarioError
-from bentpipe.gateway.fields import refused_tcp
-from bentpipe.gateway.kernel_tcp import (
+from bentpipe.live.capacity import largest_value
+from bentpipe.live.gateways import hosts_behind
+from bentpipe.live.kernel_tcp import (
     host_sysctls,
     initial_window,
     require_congestion_controls,
 )
-from bentpipe.live.capacity import largest_value
-from bentpipe.live.gateways import hosts_behind
+from bentpipe.live.refused_tcp import refused_tcp
 from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.tcp import Side

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.errors import BentpipeError, MachineError, UsageError, error_with_code
-from bentpipe.gateway import machine
+from bentpipe.live import machine
 from bentpipe.text import choice
 
 # A request holds a few settings, a reply a report.

@@ -10,6 +10,8 @@ use super::failure::called;
 use super::folder::{base_folder, gateway_names};
 
 const SUFFIX: &str = ".toml";
+const COLUMNS: usize = 80;
+const TEMPLATE: &str = "{usage-heading} {usage}\n\n{about-with-newline}\n{all-args}{after-help}";
 const CODES: &str = "Exit codes: 0 if it is done, 2 for bad input, 3 if the machine lacks something.";
 
 /// Run the functions of a gateway on a real router.
@@ -144,13 +146,15 @@ pub(super) fn command() -> clap::Command {
     let name = called();
     let help = |lines: &[&str]| {
         let heading = if lines.len() > 1 { "Examples:" } else { "Example:" };
-        let lines = lines.iter().map(|line| format!("\n  {name} {line}"));
-        format!("{heading}{}", lines.collect::<String>())
+        let lines = lines.iter().map(|line| format!("\n    {name} {line}"));
+        format!("  {heading}{}", lines.collect::<String>())
     };
     let mut command = Arguments::command()
         .name(super::failure::PROGRAM)
         .bin_name(name)
-        .after_help(format!("{}\n\n{CODES}", help(&["up sat.toml", "status", "down"])));
+        .max_term_width(COLUMNS)
+        .help_template(TEMPLATE)
+        .after_help(format!("{CODES}\n\n{}", help(&["up sat.toml", "status", "down"])));
     for (verb, lines) in [
         ("check", &["check sat.toml"][..]),
         ("up", &["up sat.toml", "up sat.toml --foreground"]),
@@ -160,7 +164,7 @@ pub(super) fn command() -> clap::Command {
         ("keygen", &["keygen /etc/bentpipe/key"]),
         ("reload", &["reload", "reload sat"]),
     ] {
-        command = command.mut_subcommand(verb, |it| it.after_help(help(lines)));
+        command = command.mut_subcommand(verb, |it| it.help_template(TEMPLATE).after_help(help(lines)));
     }
     command
 }

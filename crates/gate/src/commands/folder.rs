@@ -13,13 +13,14 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::deadline::Deadline;
 use super::failure::{Done, FIX, Failure, PROGRAM, called, reason};
 use crate::config::Files;
 
@@ -134,12 +135,12 @@ impl GatewayFolder {
     }
 
     fn wait_for_lock(&self, file: &File) -> Done {
-        let deadline = Instant::now() + LOCK_TIMEOUT;
+        let deadline = Deadline::after(LOCK_TIMEOUT);
         while let Err(error) = flock(file, FlockOperation::NonBlockingLockExclusive) {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(self.unwritable(&error.into()));
             }
-            if Instant::now() > deadline {
+            if deadline.is_past() {
                 let (name, down) = (&self.name, called());
                 return Err(Failure::Machine(format!(
                     "gateway {name} is up already{FIX}end it with {down} down {name}, or choose another \

@@ -6,11 +6,12 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use serde_json::Value;
 
+use super::deadline::Deadline;
 use super::failure::{Done, FIX, Failure, PROGRAM};
 use super::folder::{POLL, said};
 use crate::daemon::Plan;
@@ -216,12 +217,12 @@ fn completed(mut command: Command, title: &str, given: &str) -> Done<Output> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     let input = child.stdin.take();
     let process = rustix::process::Pid::from_child(&child);
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Deadline::after(TIMEOUT);
     let is_late = std::thread::scope(|scope| {
         // A program that does not read must not make this one wait, and neither one whose output is not read.
         scope.spawn(|| input.map(|mut input| input.write_all(given.as_bytes())));
         let waiting = scope.spawn(|| child.wait_with_output());
-        while !waiting.is_finished() && Instant::now() < deadline {
+        while !waiting.is_finished() && !deadline.is_past() {
             std::thread::sleep(POLL / 5);
         }
         let is_late = !waiting.is_finished();

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod checks;
+mod deadline;
 mod description;
 mod failure;
 mod folder;
@@ -18,8 +19,8 @@ mod unit;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
-use std::time::Instant;
 
+use bentpipe_sys::clock::Clock;
 use clap::error::{ContextKind, ContextValue, ErrorKind as ArgumentError};
 use clap_complete::CompleteEnv;
 use rustix::process::geteuid;
@@ -178,10 +179,10 @@ fn status(StatusArguments { name, json, watch }: &StatusArguments) -> Done {
         let text = "--json: not with --watch; call gateway status --json repeatedly";
         return Err(Failure::Input(text.to_owned()));
     }
-    let mut rates = Rates::default();
+    let (mut rates, clock) = (Rates::default(), Clock::start());
     screen::watch(|| {
         let (status, ..) = status_of(&chosen)?;
-        let rates = rates.lines(&status.counters, Instant::now());
+        let rates = rates.lines(&status.counters, clock.now().as_nanos() as f64 / 1e9);
         Ok([status.lines(now_unix_s()), rates].concat())
     })?;
     note(&format!("gateway {chosen} has ended"));

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -11,6 +11,7 @@ use rustix::net::{
 };
 use serde_json::Value;
 
+use super::deadline::Deadline;
 use super::failure::{Done, FIX, Failure, called, reason};
 use super::folder::{GatewayFolder, Record};
 use crate::config::Config;
@@ -108,11 +109,11 @@ fn refusal(reply: &Reply, config: &Config, path: &str, again: &str) -> Option<Fa
 /// The daemon does not answer.
 fn ask_daemon(path: &Path, plan: &Value) -> Done<Reply> {
     let message = plan.to_string();
-    let end = Instant::now() + REPLY_TIMEOUT;
+    let end = Deadline::after(REPLY_TIMEOUT);
     let mut reply = exchange(path, message.as_bytes());
     while let Err(error) = &reply {
         let is_closed = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
-        if !is_closed || Instant::now() > end {
+        if !is_closed || end.is_past() {
             break;
         }
         reply = exchange(path, message.as_bytes());

@@ -7,11 +7,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, absolute};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
 use super::checks::{Options, examine, require};
+use super::deadline::Deadline;
 use super::failure::{Done, FIX, Failure, PROGRAM, reason};
 use super::folder::{GatewayFolder, POLL, Record, network_namespace};
 use super::machine::{Host, search_path};
@@ -189,7 +190,7 @@ pub(super) fn first_counters(
     folder: &GatewayFolder,
     mut has_ended: impl FnMut() -> bool,
 ) -> Done<Option<Value>> {
-    let deadline = Instant::now() + START_TIMEOUT;
+    let deadline = Deadline::after(START_TIMEOUT);
     loop {
         if let Some(counters) = folder.counters() {
             return Ok(Some(counters));
@@ -197,7 +198,7 @@ pub(super) fn first_counters(
         if has_ended() {
             return Ok(None);
         }
-        if Instant::now() > deadline {
+        if deadline.is_past() {
             let seconds = START_TIMEOUT.as_secs();
             return Err(Failure::Machine(format!(
                 "{PROGRAM} is not ready after {seconds} s{FIX}try again, and report it"

@@ -1,6 +1,6 @@
 //! The status of a gateway as text.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -257,18 +257,19 @@ fn totals(counters: &Value) -> Vec<(String, [(&'static str, u64); 2])> {
 /// The rates between two statuses.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
-    before: Option<(Value, Instant)>,
+    /// With the time of it, in seconds.
+    before: Option<(Value, f64)>,
     lines: Vec<String>,
 }
 
 impl Rates {
     /// The rates since the last time that the counters have changed.
-    pub(super) fn lines(&mut self, counters: &Value, now: Instant) -> Vec<String> {
+    pub(super) fn lines(&mut self, counters: &Value, now_s: f64) -> Vec<String> {
         let Some((before, at)) = &self.before else {
-            self.before = Some((counters.clone(), now));
+            self.before = Some((counters.clone(), now_s));
             return Vec::new();
         };
-        let elapsed_s = now.duration_since(*at).as_secs_f64();
+        let elapsed_s = now_s - at;
         if before == counters && elapsed_s < UNCHANGED_S {
             return self.lines.clone();
         }
@@ -282,7 +283,7 @@ impl Rates {
             Some(row(&label, &rates.collect::<Vec<_>>().join(", ")))
         };
         self.lines = totals(counters).into_iter().filter_map(line).collect();
-        self.before = Some((counters.clone(), now));
+        self.before = Some((counters.clone(), now_s));
         self.lines.clone()
     }
 }

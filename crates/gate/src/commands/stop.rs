@@ -7,11 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::deadline::Deadline;
 use super::failure::{Done, FIX, Failure};
 use super::folder::{GatewayFolder, POLL, Record, network_namespace, said};
 use super::machine::search_path;
@@ -41,7 +42,7 @@ pub(super) fn stop(folder: &GatewayFolder) -> Done<Option<Value>> {
 /// Ends the processes of a gateway, if there are any.
 fn end(folder: &GatewayFolder) -> Done {
     for (signal, timeout) in [(Signal::TERM, END_TIMEOUT), (Signal::KILL, KILL_TIMEOUT)] {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         let mut signalled = BTreeSet::new();
         while folder.is_up() {
             let running = folder.processes();
@@ -54,7 +55,7 @@ fn end(folder: &GatewayFolder) -> Done {
                     let _ = Pid::from_raw(*process).map(|process| kill_process(process, signal));
                 }
             }
-            if Instant::now() > deadline {
+            if deadline.is_past() {
                 break;
             }
             sleep(POLL);

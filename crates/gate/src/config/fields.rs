@@ -18,11 +18,11 @@ const HOST_MAX: usize = 254;
 
 /// A user of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub(super) struct User {
     /// Its number.
-    pub user: u32,
+    pub(super) user: u32,
     /// That of its group.
-    pub group: u32,
+    pub(super) group: u32,
 }
 
 fn is_named(text: &str, others: &[u8]) -> bool {

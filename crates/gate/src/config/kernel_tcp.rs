@@ -187,9 +187,7 @@ impl Tcp {
 
     /// The size to set, which the kernel doubles; `None` to let the kernel tune it.
     fn receive_buffer_bytes(&self) -> Option<u64> {
-        if self.get("receive_buffer").or(self.get("receive_buffer_counts")).is_none() {
-            return None;
-        }
+        self.get("receive_buffer").or(self.get("receive_buffer_counts"))?;
         let bytes = self.bytes("receive_buffer").or(KERNEL.bytes("receive_buffer"))?;
         let counts = self.word("receive_buffer_counts").or(KERNEL.word("receive_buffer_counts"));
         Some(if counts == Some("window") { bytes } else { (bytes / 2).max(1) })

@@ -365,7 +365,7 @@ fn nearest_path(path: &Path) -> Option<PathBuf> {
         let missing = Path::new(part.as_os_str());
         let files = folder.read_dir().ok()?.take(FILES_MAX).filter_map(Result::ok);
         let mut names: Vec<_> =
-            files.filter_map(|file| Some(PathBuf::from(file.file_name()))).collect();
+            files.map(|file| PathBuf::from(file.file_name())).collect();
         // Of two files with one stem, the one with the suffix is first.
         names.sort_by_key(|name| name.extension() != missing.extension());
         let stem = |name: &Path| Some(name.file_stem()?.to_string_lossy().into_owned());

@@ -119,10 +119,6 @@ impl<'a> Fields<'a> {
         self.table.contains_key(name)
     }
 
-    pub(super) fn value(&self, name: &str) -> Option<&'a Value> {
-        self.table.get(name)
-    }
-
     pub(super) fn path_of(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }

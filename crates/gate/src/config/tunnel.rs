@@ -121,7 +121,7 @@ pub(crate) struct Tunnel {
 
 impl Tunnel {
     pub(super) fn read(table: &Fields<'_>) -> Option<Self> {
-        let coding = Coding::read(table);
+        let mut coding = Coding::read(table);
         let device = table.read("device", interface).unwrap_or_else(|| DEVICE.to_owned());
         let addresses = table.required_list("addresses", interface_address);
         let (listen_address, port) = table.read("listen", listen).unwrap_or((None, PORT));
@@ -133,10 +133,10 @@ impl Tunnel {
         let peers: Vec<_> = tables.iter().filter_map(Peer::read).collect();
         let fail = table.read("fail", word(&["closed", "open"]));
         let outer_mtu = table.read("outer_mtu", integer(MTU_MIN, MTU_MAX));
-        let round_trip_ns = table
+        coding.round_trip_ns = table
             .read("round_trip", above_zero(&DURATION))
             .map_or(ROUND_TRIP_NS, |time| time.value);
-        let packet_overhead =
+        coding.packet_overhead =
             table.read("packet_overhead", quantity(&SIZE)).map_or(0, |size| size.value);
         if table.are_right() {
             coding.check(table);
@@ -155,7 +155,7 @@ impl Tunnel {
             peers,
             fail: if fail == Some("open") { FailMode::Open } else { FailMode::Closed },
             outer_mtu: outer_mtu.map(|bytes| bytes as u16),
-            coding: Coding { round_trip_ns, packet_overhead, ..coding },
+            coding,
         })
     }
 

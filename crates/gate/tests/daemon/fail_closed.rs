@@ -248,7 +248,7 @@ fn remove_opens_what_a_killed_daemon_has_closed() {
     assert!(!tunneled.end(false, Signal::KILL));
     tunneled.expect_closed();
     for _ in 0..2 {
-        let (code, said) = tunneled.run(&["remove"], &tunneled.plan);
+        let (code, said) = tunneled.run(&["plan", "remove"], &tunneled.plan);
         assert_eq!(code, Some(0), "{said}");
         tunneled.expect_open();
     }
@@ -272,7 +272,7 @@ fn other_routes_to_a_network_are_refused() {
         ),
     ] {
         tunneled.router.gateway(&format!("ip {route}"));
-        let (code, printed) = tunneled.run(&[], &tunneled.plan);
+        let (code, printed) = tunneled.run(&["plan", "run"], &tunneled.plan);
         assert_eq!(code, Some(3), "{route}: {printed}");
         assert!(printed.contains(said), "{route}: {printed}");
         assert!(tunneled.closed().is_empty(), "{route}");
@@ -296,7 +296,7 @@ fn a_second_daemon_with_the_same_networks_takes_nothing_over() {
     tunnel.device = "bp1".to_owned();
     tunnel.listen_port = 51_872;
     other.control_file = tunneled.folder.join("other.control").display().to_string();
-    let (code, said) = tunneled.run(&[], &other);
+    let (code, said) = tunneled.run(&["plan", "run"], &other);
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("tunnel.networks: 10.9.0.0/24: ip -4 route add"), "{said}");
     assert_eq!(tunneled.closed(), NETWORKS);

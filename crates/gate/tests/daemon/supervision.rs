@@ -225,7 +225,7 @@ fn workers_that_cannot_start_end_the_daemon() {
     setup.signal(setup.daemon.id(), Signal::TERM);
     setup.daemon.wait().expect("it ends");
     // Root, as whom the privileged part runs, is not limited.
-    let status = setup.router.run("prlimit", &["--nproc=0", PROGRAM], &setup.plan);
+    let status = setup.router.run("prlimit", &["--nproc=0", PROGRAM, "plan", "run"], &setup.plan);
     assert_eq!(status.code(), Some(3));
     setup.expect_nothing_left();
 }

@@ -167,7 +167,7 @@ impl Router {
 
     /// Starts a daemon on the gateway, and waits until it holds new connections.
     pub(crate) fn start(&self, program: &str, plan: &Plan) -> Child {
-        let child = self.spawn(program, &[], plan);
+        let child = self.spawn(program, &["plan", "run"], plan);
         // It is written after the rule that holds them was renewed.
         until(|| Path::new(&plan.state_file).exists());
         child

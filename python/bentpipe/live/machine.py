@@ -1,4 +1,4 @@
-"""What this machine has: programs, capabilities, and what its kernel says of its network."""
+"""What this machine has: programs, capabilities and processes; and checks of it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from typing import Any, Final
 
 from bentpipe.errors import MachineError, UsageError
 
-# The program of the daemon, which is inside this package.
-PROGRAM: Final = "bentpipe-gate"
 # What its lines begin with, and the last one of a daemon that fails.
-_SAYS: Final = f"{PROGRAM}: "
+_SAYS: Final = "bentpipe-gate: "
 _FAILS: Final = f"{_SAYS}error: "
 FIX: Final = "; to fix it: "
 # The user and the group nobody, which every Linux has.
@@ -28,8 +26,7 @@ NOBODY: Final = 65_534
 _FILES_PER_CONNECTION: Final = 2
 _FILES_PER_THREAD: Final = 2
 _OTHER_FILES: Final = 1_024
-# Marks and tables up to 255 are common in hand-written rules, and docker, cilium, tailscale and
-# wg-quick use others than these. The mark is a multiple of 128, for up to 64 workers.
+# The mark is a multiple of those of up to 64 workers.
 MARK: Final = 25_088
 ROUTE_TABLE: Final = 25_113
 # The TUN device of a tunnel, and its UDP port.
@@ -38,7 +35,6 @@ PORT: Final = 51_871
 # As `daemon/tunnel_plan.rs`.
 PEERS_MAX: Final = 64
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-_PROC: Final = Path("/proc/sys")
 # capabilities(7), by the numbers of linux/capability.h.
 _CAPABILITIES: Final = {
     "CAP_SETGID": 6,
@@ -47,7 +43,6 @@ _CAPABILITIES: Final = {
     "CAP_NET_RAW": 13,
     "CAP_SYS_ADMIN": 21,
 }
-_TIMEOUT_S: Final = 20.0
 # The Debian packages of the programs.
 PACKAGES: Final = {"nft": "nftables", "ip": "iproute2"}
 
@@ -69,14 +64,6 @@ class Check:
     def passes(self) -> bool:
         """Whether it is passed, or advice."""
         return self.ok or not self.needed
-
-
-def mark_count(workers: int) -> int:
-    """Return how many marks of SYNs a daemon has; the first is a multiple of this power of two.
-
-    It uses two more after them.
-    """
-    return 2 << (workers - 1).bit_length()
 
 
 def passed(name: str, finding: str) -> Check:
@@ -107,23 +94,6 @@ def require(checks: Iterable[Check]) -> None:
     ]
     if lines:
         raise MachineError("\n".join(lines))
-
-
-def find_binary(folder: Path = Path(__file__).parent) -> Path:
-    """Return the path of the program.
-
-    Raises:
-        MachineError: this installation was made without it.
-    """
-    path = folder / PROGRAM
-    if not path.is_file():
-        raise MachineError(
-            f"{path}: no such file: this installation has no daemon for gateways; to fix it: "
-            "install a wheel of `make wheel`, or run make .venv/.installed in the checkout"
-        )
-    if not os.access(path, os.X_OK):
-        raise MachineError(f"{path}: cannot be executed; to fix it: chmod 755 {path}")
-    return path
 
 
 def open_files(connections: int, *, threads: int) -> int:
@@ -193,74 +163,6 @@ def children(process: int) -> list[int]:
     return [candidate for candidate in running if parent(candidate) == process]
 
 
-def sysctl(name: str) -> str | None:
-    """Return a setting such as ``net.ipv4.ip_forward``; None if the kernel has none."""
-    # The name of an interface may have dots: there they are slashes, as sysctl(8) prints them.
-    parts = name.translate(str.maketrans("./", "/."))
-    try:
-        return (_PROC / parts).read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-
-
-def interface_setting(name: str, setting: str) -> int:
-    """Return the IPv4 setting of an interface: its own or that of ``all``, whichever is larger."""
-    names = ("all", name.replace(".", "/"))
-    return max(int(sysctl(f"net.ipv4.conf.{interface}.{setting}") or 0) for interface in names)
-
-
-def refused_by_nft(rules: str) -> str | None:
-    """Return why nft and the kernel do not take rules, which are only checked; None if they do."""
-    done = _run("nft", "--check", "--file", "-", given=rules)
-    return None if done.returncode == 0 else _printed(done)[0]
-
-
-def nft_ruleset() -> list[Mapping[str, Any]]:
-    """Return the objects of all tables of nftables: tables, chains, rules and so on.
-
-    Raises:
-        MachineError: nft cannot list them.
-    """
-    ruleset = _json("nft", "--json", "list", "ruleset")
-    return ruleset["nftables"] if isinstance(ruleset, dict) else []
-
-
-def links() -> dict[str, Mapping[str, Any]]:
-    """Return the interfaces by name."""
-    return {link["ifname"]: link for link in _json("ip", "-json", "link", "show")}
-
-
-def routes(version: int, table: str = "main") -> list[Mapping[str, Any]]:
-    """Return the routes of a table for IPv4 (4) or IPv6 (6); none of a table that is not there."""
-    done = _run("ip", "-json", f"-{version}", "route", "show", "table", table)
-    return json.loads(done.stdout.strip() or "[]") if done.returncode == 0 else []
-
-
-def routing_rules(version: int) -> list[Mapping[str, Any]]:
-    """Return the rules that choose a routing table."""
-    rules: list[Mapping[str, Any]] = _json("ip", "-json", f"-{version}", "rule", "show")
-    return rules
-
-
-def devices(route: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the interfaces that a route uses: several if it has several next hops."""
-    for nexthop in route.get("nexthops") or [route]:
-        if "dev" in nexthop:
-            yield nexthop["dev"]
-
-
-def run_daemon(verb: str, plan: Mapping[str, Any], *within: str) -> tuple[int, str]:
-    """Run ``bentpipe-gate check`` or ``remove``; return its code and the last line it printed.
-
-    ``within`` is a program that runs it, with its arguments.
-
-    Raises:
-        MachineError: it is not installed, or does not end.
-    """
-    done = _completed([*within, str(find_binary()), verb], json.dumps(plan))
-    return done.returncode, said(_printed(done)[-1])
-
-
 def said(line: str) -> str:
     """Return what a line of the daemon says."""
     return line.removeprefix(_FAILS).removeprefix(_SAYS)
@@ -269,52 +171,3 @@ def said(line: str) -> str:
 def why_ended(printed: Sequence[str]) -> str:
     """Return why a daemon that printed these lines has ended, if not as asked."""
     return said(printed[-1]) if printed and printed[-1].startswith(_FAILS) else "it was killed"
-
-
-def make_key(path: Path) -> str:
-    """Write a new private key to a file that does not exist; return its public key.
-
-    Raises:
-        UsageError: the file exists or cannot be written.
-        MachineError: this installation has no daemon.
-    """
-    done = _completed([str(find_binary()), "keygen", str(path)], "")
-    if done.returncode != 0:
-        raise UsageError(said(_printed(done)[-1]))
-    return done.stdout.strip()
-
-
-def _json(*command: str) -> Any:
-    done = _run(*command)
-    if done.returncode != 0:
-        text = f"{' '.join(command)}: {_printed(done)[0]}"
-        raise MachineError(f"{text}; to fix it: run it as root, and update {command[0]}")
-    return json.loads(done.stdout.strip() or "[]")
-
-
-def _printed(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return the lines of standard error, at least one."""
-    return done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
-
-
-def _run(name: str, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return _completed([require_program(name), *arguments], given)
-
-
-def _completed(command: Sequence[str], given: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            input=given,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=os.environ | {"PATH": search_path()},
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise MachineError(
-            f"{' '.join(command)}: has not ended after {_TIMEOUT_S:g} s; to fix it: try again when "
-            "the machine is less busy"
-        ) from None

@@ -1,8 +1,9 @@
-"""What TCP of the running kernel can be set to, and how: one table for all that run real TCP.
+"""What TCP of the running kernel can be set to in a lab, and how.
 
 A setting belongs to a connection (socket option), to all connections of a route (ip-route(8)), or
 to all of a host: a network namespace (sysctl). A setting without an entry cannot be changed: it is
-what the kernel does, which is the profile ``linux``. `bentpipe.gateway.fields` refuses the rest.
+what the kernel does, which is the profile ``linux``. `bentpipe.live.refused_tcp` refuses the rest;
+on a router, `crates/gate/src/config/kernel_tcp.rs`.
 """
 
 from __future__ import annotations
@@ -35,28 +36,24 @@ DEFAULT_WINDOW_SEGMENTS: Final = 10
 class KernelSetting:
     """How Linux has one TCP setting of a plan.
 
-    ``flow`` is the scope of the flows of a run in real time, ``leg`` that of the legs of a PEP in a
-    lab, whose connections each have their route, and ``gateway`` that of a PEP on a router: nothing
-    of a whole router is changed. ``sysctls`` have the values for true, 0 is for false; those of
-    buffers are computed. ``route`` is the attribute of ip-route(8).
+    ``flow`` is the scope of the flows of a run in real time, and ``leg`` that of the legs of a PEP,
+    whose connections each have their route. ``sysctls`` have the values for true, 0 is for false;
+    those of buffers are computed.
     """
 
     flow: Scope = "kernel"
     leg: Scope = "kernel"
-    gateway: Scope = "kernel"
     sysctls: Mapping[str, int | None] = field(default_factory=dict)
-    route: str = ""
 
 
-def _of_host(*, gateway: Scope = "kernel", **sysctls: int | None) -> KernelSetting:
-    return KernelSetting(flow="host", leg="host", gateway=gateway, sysctls=sysctls)
+def _of_host(**sysctls: int | None) -> KernelSetting:
+    return KernelSetting(flow="host", leg="host", sysctls=sysctls)
 
 
 KERNEL_TCP: Final[Mapping[str, KernelSetting]] = {
-    "congestion_control": KernelSetting(flow="connection", leg="connection", gateway="connection"),
-    "mss_bytes": KernelSetting(flow="connection", route="advmss"),
-    "initial_window_segments": KernelSetting(flow="host", leg="connection", route="initcwnd"),
-    "rto_min_ns": KernelSetting(route="rto_min"),
+    "congestion_control": KernelSetting(flow="connection", leg="connection"),
+    "mss_bytes": KernelSetting(flow="connection"),
+    "initial_window_segments": KernelSetting(flow="host", leg="connection"),
     "sack": _of_host(tcp_sack=1),
     "timestamps": _of_host(tcp_timestamps=1),
     "window_scaling": _of_host(tcp_window_scaling=1),
@@ -64,10 +61,10 @@ KERNEL_TCP: Final[Mapping[str, KernelSetting]] = {
     "ecn": _of_host(tcp_ecn=1),
     # 3: tail loss probes, with RACK's timer to distinguish reordering from loss.
     "rack_tlp": _of_host(tcp_recovery=1, tcp_early_retrans=3),
-    "send_buffer_bytes": _of_host(gateway="connection", tcp_wmem=None),
-    "receive_buffer_bytes": _of_host(gateway="connection", tcp_rmem=None),
+    "send_buffer_bytes": _of_host(tcp_wmem=None),
+    "receive_buffer_bytes": _of_host(tcp_rmem=None),
     "receive_buffer_initial_bytes": _of_host(tcp_rmem=None),
-    "receive_buffer_counts": _of_host(gateway="connection", tcp_rmem=None),
+    "receive_buffer_counts": _of_host(tcp_rmem=None),
 }
 # What every host has, whatever its TCP settings are.
 _OF_EVERY_HOST: Final = {
