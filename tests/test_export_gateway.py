@@ -11,7 +11,7 @@ from test_export import LINK, SCENARIO, changed
 
 from bentpipe import Plan
 from bentpipe.export import sat_toml
-from bentpipe.gateway import plan_of, read_config
+from bentpipe.gateway import read_plan
 
 GEO_PEP = ROOT / "scenarios" / "geo-pep.yaml"
 TUNNEL = ROOT / "scenarios" / "coded-tunnel.yaml"
@@ -21,8 +21,8 @@ def config_of(text: str, folder: Path) -> dict[str, Any]:
     """Return the plan of the daemon for a configuration, which passes the gateway's own check."""
     path = folder / "sat.toml"
     path.write_text(text)
-    config, _ = read_config(path)
-    return plan_of(config, path)
+    plan: dict[str, Any] = read_plan(path)["plan"]
+    return plan
 
 
 def test_the_configuration_has_the_pep(tmp_path: Path) -> None:

@@ -1,21 +1,17 @@
-"""The configuration of a gateway, its unit, its status as text, and how it is named."""
+"""The configuration of a gateway, and its unit."""
 
 from __future__ import annotations
 
 import pwd
 import shutil
 import subprocess
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Program
 
-from bentpipe.cli.gateway import status_lines, totals_lines
-from bentpipe.gateway import plan_of, read_config
-from bentpipe.gateway.daemon import GatewayFolder
+from bentpipe.gateway import read_plan
 
 SMALLEST = 'name = "sat"\nlan.interfaces = ["lan0"]\nlink.interfaces = ["sat0"]\n'
 ALL = """\
@@ -66,9 +62,9 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
     path = written(tmp_path, ALL)
-    config, _ = read_config(path)
-    plan = plan_of(config, path)
-    folder = GatewayFolder("sat")
+    plan = read_plan(path)["plan"]
+    folder = Path(plan["state_file"]).parent
+    assert folder.name == "sat"
     leg: dict[str, Any] = {
         "congestion_control": None,
         "send_buffer_bytes": None,
@@ -76,12 +72,12 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
         "not_sent_bytes": 16_384,
     }
     link = leg | {"congestion_control": "reno", "send_buffer_bytes": 1_000_000}
-    user = pwd.getpwnam(config.user)
+    user = pwd.getpwnam("nobody")
     assert plan == {
         "name": "bentpipe-sat",
-        "state_file": str(folder.path / "state.json"),
-        "control_file": str(folder.path / "control"),
-        "files": [str(folder.path / "log"), str(folder.path / "gateway.json")],
+        "state_file": str(folder / "state.json"),
+        "control_file": str(folder / "control"),
+        "files": [str(folder / "log"), str(folder / "gateway.json")],
         "user": user.pw_uid,
         "group": user.pw_gid,
         "metrics_listen": "[::1]:9464",
@@ -110,14 +106,13 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
 
 def test_the_defaults_are_those_of_the_page(tmp_path: Path) -> None:
     path = written(tmp_path, SMALLEST)
-    config, _ = read_config(path)
-    plan = plan_of(config, path)
+    plan = read_plan(path)["plan"]
     pep = plan["pep"]
-    assert pep is not None
     limits = (pep["connect_limit_ns"], pep["idle_limit_ns"], pep["keep_alive_ns"])
     assert limits == (30 * 10**9, 124 * 60 * 10**9, 600 * 10**9)
     assert (pep["mark"], pep["route_table"], pep["workers"]) == (25_088, 25_113, 1)
-    assert (config.user, plan["metrics_listen"], config.functions) == ("nobody", None, ("pep",))
+    nobody = pwd.getpwnam("nobody").pw_uid
+    assert (plan["user"], plan["metrics_listen"], plan["tunnel"]) == (nobody, None, None)
 
 
 ERRORS = [
@@ -238,48 +233,6 @@ def test_every_mistake_is_named_at_once(tmp_path: Path, bentpipe: Program) -> No
     assert sorted(fields) == ["pep.buffer", "pep.connections", "uzer"]
 
 
-@pytest.fixture
-def no_gateways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give gateways a folder without any."""
-    monkeypatch.setattr("bentpipe.gateway.daemon.base_folder", lambda: tmp_path / "gateways")
-    return tmp_path / "gateways"
-
-
-def test_without_a_gateway_down_and_status_say_how_to_start_one(
-    no_gateways: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "bentpipe: no gateway is up; start one with bentpipe gateway up CONFIG"
-    for user, more in ((0, ""), (1_000, "; to see those of root, use sudo")):
-        monkeypatch.setattr("bentpipe.cli.gateway.os.geteuid", lambda user=user: user)
-        for verb in ("down", "status"):
-            called = bentpipe("gateway", verb)
-            assert (called.code, called.err) == (2, f"{text}{more}\n")
-    assert not no_gateways.exists()
-
-
-def test_a_gateway_is_chosen_by_name_or_configuration(
-    no_gateways: Path, tmp_path: Path, bentpipe: Program
-) -> None:
-    """Given two gateways that were killed, expect the nearest spelling, and code 3."""
-    for name in ("sat", "sea"):
-        (no_gateways / name).mkdir(parents=True)
-        (no_gateways / name / "gateway.json").touch()
-    called = bentpipe("gateway", "status", "sat1")
-    assert (called.code, called.err) == (
-        2,
-        'bentpipe: gateway: read "sat1"; allowed: sat, sea; did you mean "sat"?\n',
-    )
-    (no_gateways / "sea" / "log").write_text("a line\nbentpipe-gate: error: the worker is gone\n")
-    called = bentpipe("gateway", "status", "sea")
-    assert called.code == 3
-    assert called.err.startswith("bentpipe: gateway sea has ended: the worker is gone; connections")
-    called = bentpipe("gateway", "down", written(tmp_path, SMALLEST))
-    assert called.code == 0, called.err
-    assert sorted(path.name for path in no_gateways.iterdir()) == ["sea"]
-    called = bentpipe("gateway", "status", "--watch", "--json")
-    assert (called.code, "not with --watch" in called.err) == (2, True)
-
-
 @pytest.mark.system
 def test_the_unit_starts_what_ends_without_a_trace(tmp_path: Path, bentpipe: Program) -> None:
     """Given a path with characters that systemd expands, expect them escaped."""
@@ -290,10 +243,10 @@ def test_the_unit_starts_what_ends_without_a_trace(tmp_path: Path, bentpipe: Pro
     assert called.code == 0, called.err
     escaped = str(path).replace("%", "%%").replace("$", "$$")
     lines = called.out.splitlines()
-    assert f'gateway up --foreground "{escaped}"' in called.out
+    assert f'bentpipe-gate up --foreground "{escaped}"' in called.out
     for name, verb in {"ExecStopPost": "down", "ExecReload": "reload"}.items():
         (line,) = (line for line in lines if line.startswith(f"{name}="))
-        assert line.endswith(f'gateway {verb} "{escaped}"')
+        assert line.endswith(f'bentpipe-gate {verb} "{escaped}"')
     for line in ("ProtectSystem=strict", "NoNewPrivileges=yes", "RuntimeDirectory=bentpipe/sat"):
         assert line in lines
     if shutil.which("systemd-analyze") is None:
@@ -311,71 +264,3 @@ def test_a_unit_cannot_name_a_path_with_a_quote(tmp_path: Path, bentpipe: Progra
     called = bentpipe("gateway", "unit", written(folder, SMALLEST))
     assert called.code == 2
     assert "a unit cannot name such a path; move the file" in called.err
-
-
-COUNTED = {
-    "open_connections": 1_234,
-    "split_connections": 5_678_901,
-    "unsplit_connections": 3,
-    "refused_connections": 4,
-    "expired_connections": 5,
-    "reset_connections": 6,
-    "timed_out_connections": 7,
-    "to_server_bytes": 123_456_789_012,
-    "to_client_bytes": 9_876_543_210_987,
-    "lan": {"rtt_sum_us": 3_000, "rtt_counts": [1, 1, 0], "retransmitted_segments": 1},
-    "link": {"rtt_sum_us": 0, "rtt_counts": [0, 0, 0], "retransmitted_segments": 0},
-}
-
-
-def status_of(workers: Mapping[str, Any], age_s: float = 0) -> dict[str, Any]:
-    return {
-        "name": "sat",
-        "functions": ["pep"],
-        "lan": ["lan0", "lan1"],
-        "link": ["sat0"],
-        "connections": 10_000,
-        "started_unix_s": time.time() - 86_400,
-        "counters": {
-            "pep": COUNTED,
-            "tunnel": None,
-            "pep_workers": workers,
-            "unix_s": time.time() - age_s,
-        },
-    }
-
-
-@pytest.mark.parametrize(
-    ("is_splitting", "missing", "failures", "age_s", "expected"),
-    [
-        (True, 0, 0, 1, []),
-        (True, 0, 2, 1, ["workers replaced            2"]),
-        (False, 1, 0, 1, ["new connections             pass without the PEP: 1 worker missing"]),
-        (False, 0, 0, 1, ["new connections             pass without the PEP: no rules in force"]),
-        (True, 0, 0, 60, ["new connections             unknown: no counters for 60 s"]),
-    ],
-)
-def test_the_status_says_whether_new_connections_are_split(
-    is_splitting: bool, missing: int, failures: int, age_s: float, expected: list[str]
-) -> None:
-    workers = {"is_splitting": is_splitting, "missing": missing, "failures": failures}
-    lines = status_lines(status_of(workers, age_s))
-    assert max(map(len, lines)) <= 80
-    assert lines[1 : len(expected) + 2] == [
-        *expected,
-        "open connections            1,234 of 10,000",
-    ]
-
-
-def test_the_status_fits_80_columns() -> None:
-    many = {"networks": ["2001:db8:1::/48", "2001:db8:2::/48", "2001:db8:3::/48", "10.0.0.0/8"]}
-    status = {"except": {"networks": [], "ports": [22, "5000-5999"]}, "only": many | {"ports": []}}
-    lines = status_lines(status_of({"is_splitting": True, "missing": 0, "failures": 0}) | status)
-    assert "left out, ports             22, 5000-5999" in lines
-    assert "only split, networks        4 entries" in lines
-    assert max(map(len, lines)) <= 80
-    assert "open connections            1,234 of 10,000" in lines
-    assert "legs to the hosts           mean RTT 1.5 ms, 1 segment retransmitted" in lines
-    assert "legs over the link          mean RTT not measured, 0 segments retransmitted" in lines
-    (line,) = totals_lines({"pep": COUNTED, "tunnel": None})
-    assert line == "5,678,901 connections, 123.5 GB to servers, 9877 GB to clients"

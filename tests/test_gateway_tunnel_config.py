@@ -1,22 +1,17 @@
-"""The tunnel in the configuration of a gateway: its plan, its mistakes, its unit, its status."""
+"""The tunnel in the configuration of a gateway: its plan, its mistakes, its unit."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Program
 
-from bentpipe.cli.gateway import action_text, status_lines, totals_lines
-from bentpipe.errors import MachineError
-from bentpipe.gateway import plan_of, read_config
-from bentpipe.gateway.daemon import ask_daemon
+from bentpipe.gateway import read_plan
 
 KEY = "mS+Bmio9RMLzbfkF3rtv7VzqAjPAdPAqKVszVrImPVh1IngW"
 OTHER_KEY = "pI99PpQ3qmElyATo8854mEuxKpM03UhyudTlOhEfHlKe2bB+"
@@ -69,8 +64,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def plan(folder: Path, text: str) -> Any:
-    path = written(folder, text)
-    return plan_of(read_config(path)[0], path)
+    return read_plan(written(folder, text))["plan"]
 
 
 def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
@@ -144,7 +138,7 @@ def private_key() -> str:
 
 
 def test_networks_and_addresses_may_lack_a_prefix(tmp_path: Path) -> None:
-    """Given texts that Python's ipaddress reads, expect those that the daemon reads, too."""
+    """Given hosts and a mask, expect networks and addresses with prefixes."""
     text = SMALLEST.replace('"10.3.0.0/24"', '"10.3.0.5", "10.4.0.0/255.255.0.0"')
     made = plan(tmp_path, text.replace('"10.99.0.1/24"', '"10.99.0.1"'))["tunnel"]
     assert made["peers"][0]["networks"] == ["10.3.0.5/32", "10.4.0.0/16"]
@@ -273,86 +267,7 @@ def test_the_unit_may_use_the_device_and_reload(tmp_path: Path, bentpipe: Progra
         assert line in lines
     assert not any(line.startswith(("PrivateDevices", "LimitNOFILE")) for line in lines)
     (reload,) = (line for line in lines if line.startswith("ExecReload="))
-    assert reload.endswith(f"bentpipe gateway reload {path}")
+    assert reload.endswith(f"bentpipe-gate reload {path}")
     both = bentpipe("gateway", "unit", written(tmp_path, ALL)).out
     assert "LimitNOFILE=" in both
     assert "PrivateDevices" not in both
-
-
-COUNTED = {
-    "mtu_bytes": 1_426,
-    "refused_datagrams": 3,
-    "unroutable_packets": 0,
-    "peers": [
-        {
-            "name": "terminal-of-a-long-name",
-            "endpoint": "[2001:db8:1111:2222:3333:4444:5555:6666]:51871",
-            "session_age_ns": 35_900_000_000,
-            "outdated_handshakes": 1_234,
-            "sent_packets": 1_234_567_890,
-            "sent_bytes": 1_234_567_890_123,
-            "received_packets": 5,
-            "received_bytes": 5_000,
-            "dropped_packets": 7,
-            "refused_packets": 8,
-            "sources_sent": 1,
-            "repairs_sent": 123_456_789,
-            "sources_received": 1,
-            "repairs_received": 1,
-            "sources_recovered": 20,
-            "sources_lost": 1,
-            "redundancy_ppm": 62_500,
-            "loss_ppb": 10_100_000,
-        }
-    ],
-}
-
-
-def test_the_status_of_a_tunnel_has_its_peers(tmp_path: Path) -> None:
-    config, _ = read_config(written(tmp_path, SMALLEST))
-    found = {
-        **config.described(),
-        "started_unix_s": 0.0,
-        "counters": {"pep": None, "tunnel": COUNTED, "unix_s": 0.0},
-    }
-    lines = status_lines(found)
-    assert max(map(len, lines)) <= 100
-    assert lines[0].startswith("hub: tunnel, bp0 to 1 peer, up for ")
-    for line in (
-        "  loss before decoding      1.01 % on the way there",
-        "  recovered here            20 of 21 lost symbols",
-        "  redundancy                6.2 %, 123,456,789 repair symbols",
-        "datagrams refused           3",
-        "  refused                   1,234 handshakes with an old timestamp: its clock went back?",
-    ):
-        assert line in lines
-    assert lines[1].endswith("]:51871, session of 35 s")
-    assert totals_lines(found["counters"]) == ["1235 GB to peers, 5 kB from peers"]
-    assert action_text(config.described()) == "carries packets of bp0 to terminal"
-
-
-def test_a_daemon_that_did_not_wait_long_enough_is_asked_again(tmp_path: Path) -> None:
-    """Given a daemon that ends two connections before it has the plan, expect the third's reply.
-
-    Given none that listens, expect one message.
-    """
-    path = tmp_path / "control"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-        server.bind(str(path))
-        server.listen()
-
-        def serve() -> bytes:
-            for _ in range(2):
-                server.accept()[0].close()
-            client, _ = server.accept()
-            with client:
-                plan = client.recv(4096)
-                client.send(b'"changed"')
-                return plan
-
-        with ThreadPoolExecutor() as threads:
-            served = threads.submit(serve)
-            assert ask_daemon(path, {"name": "hub"}) == "changed"
-            assert json.loads(served.result(timeout=30)) == {"name": "hub"}
-    with pytest.raises(MachineError, match="the daemon does not answer: Connection refused"):
-        ask_daemon(path, {})

@@ -66,7 +66,8 @@ impl Network {
 
     /// Whether two networks have an address in common.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let (wide, narrow) = if self.prefix <= other.prefix { (self, other) } else { (other, self) };
+        let (wide, narrow) =
+            if self.prefix <= other.prefix { (self, other) } else { (other, self) };
         wide.contains(narrow.address)
     }
 

@@ -11,8 +11,9 @@ use super::folder::{base_folder, gateway_names};
 
 const SUFFIX: &str = ".toml";
 const COLUMNS: usize = 80;
-const TEMPLATE: &str = "{usage-heading} {usage}\n\n{about-with-newline}\n{all-args}{after-help}";
-const CODES: &str = "Exit codes: 0 if it is done, 2 for bad input, 3 if the machine lacks something.";
+const TEMPLATE: &str = "{usage-heading} {usage}\n\n{about-with-newline}\n{all-args}{after-help}\n";
+const CODES: &str =
+    "Exit codes: 0 if it is done, 2 for bad input, 3 if the machine lacks something.";
 
 /// Run the functions of a gateway on a real router.
 #[derive(Debug, Parser)]
@@ -164,7 +165,8 @@ pub(super) fn command() -> clap::Command {
         ("keygen", &["keygen /etc/bentpipe/key"]),
         ("reload", &["reload", "reload sat"]),
     ] {
-        command = command.mut_subcommand(verb, |it| it.help_template(TEMPLATE).after_help(help(lines)));
+        command =
+            command.mut_subcommand(verb, |it| it.help_template(TEMPLATE).after_help(help(lines)));
     }
     command
 }

@@ -47,6 +47,10 @@ pub(super) struct Record {
 
 /// The folder of all gateways: `/run/bentpipe` for root, else one of the user's.
 pub(super) fn base_folder() -> PathBuf {
+    #[cfg(test)]
+    if let Some(base) = tests::base() {
+        return base;
+    }
     // In a user namespace, root may not own /run.
     if geteuid().is_root() && fs::metadata(RUN).is_ok_and(|run| run.uid() == 0) {
         return Path::new(RUN).join("bentpipe");
@@ -155,8 +159,7 @@ impl GatewayFolder {
     /// Whether a process has the gateway.
     pub(super) fn is_up(&self) -> bool {
         File::open(self.record_file()).is_ok_and(|file| {
-            flock(file, FlockOperation::NonBlockingLockShared)
-                == Err(rustix::io::Errno::WOULDBLOCK)
+            flock(file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
         })
     }
 
@@ -284,4 +287,4 @@ fn holds(process: i32, lock: &fs::Metadata) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

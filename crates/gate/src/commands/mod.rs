@@ -41,8 +41,8 @@ use crate::config::wording::choice;
 use crate::daemon::Plan;
 use crate::tunnel::{OsRandom, keygen};
 
-pub use self::failure::Failure;
 pub(crate) use self::description::{Description, Ports, SelectionText};
+pub use self::failure::Failure;
 pub(crate) use self::failure::reason;
 
 const SUFFIX: &str = ".toml";
@@ -196,8 +196,7 @@ fn status(StatusArguments { name, json, watch }: &StatusArguments) -> Done {
 fn status_of(name: &str) -> Done<(Status, Record, Vec<i32>)> {
     let folder = GatewayFolder::new(name);
     // One that is being started has no record or counters yet.
-    let counters =
-        if folder.is_up() { first_counters(&folder, || !folder.is_up())? } else { None };
+    let counters = if folder.is_up() { first_counters(&folder, || !folder.is_up())? } else { None };
     let record = folder.record();
     if let (Some(counters), Some(record)) = (counters, record.clone()) {
         let described = serde_json::from_value(record.described.clone()).unwrap_or_default();
@@ -258,7 +257,8 @@ fn reload(name: Option<&str>) -> Done {
     let record = record.ok_or_else(|| Failure::Machine(end_text(&chosen)))?;
     let path = PathBuf::from(&record.config);
     let real = |path: &Path| path.canonicalize().or_else(|_| absolute(path)).ok();
-    if let Some(name) = name.filter(|name| *name != chosen && real(Path::new(name)) != real(&path)) {
+    if let Some(name) = name.filter(|name| *name != chosen && real(Path::new(name)) != real(&path))
+    {
         return Err(Failure::Input(format!(
             "{name}: gateway {chosen} has {}{FIX}change that file, or {} down {chosen}, then up",
             record.config,
@@ -293,8 +293,7 @@ fn chosen(name: Option<&str>) -> Done<String> {
     };
     if names.is_empty() {
         // Their folder is private.
-        let others =
-            if geteuid().is_root() { "" } else { "; to see those of root, use sudo" };
+        let others = if geteuid().is_root() { "" } else { "; to see those of root, use sudo" };
         let called = called();
         return Err(Failure::Input(format!(
             "no gateway is up; start one with {called} up CONFIG{others}"
@@ -329,3 +328,6 @@ fn only(names: &[String]) -> Done<String> {
 fn end_text(name: &str) -> String {
     format!("gateway {name} has ended: {}", GatewayFolder::new(name).why_ended())
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,9 +28,7 @@ pub(super) fn run(verb: PlanVerb) -> ExitCode {
                     json!({"plan": config.plan(&path.config, &files)})
                 }
                 Err(problems) => {
-                    let problem = |Problem { line, field, message }: &Problem| {
-                        json!({"line": line, "field": field, "message": message})
-                    };
+                    let problem = |Problem { line, field, message }: &Problem| json!({"line": line, "field": field, "message": message});
                     json!({"problems": problems.problems.iter().map(problem).collect::<Vec<_>>()})
                 }
             });

@@ -148,7 +148,8 @@ fn exchange(path: &Path, message: &[u8]) -> io::Result<Vec<u8>> {
 /// The name in the configuration of a path in the plan.
 fn config_name(path: &str) -> String {
     let known = NAMES.iter().find(|(plan, _)| *plan == path).map(|(_, name)| *name);
-    let path = known.map_or_else(|| path.replace("tunnel.settings.queue.", "tunnel."), str::to_owned);
+    let path =
+        known.map_or_else(|| path.replace("tunnel.settings.queue.", "tunnel."), str::to_owned);
     let path = path.replace("tunnel.settings.", "tunnel.");
     let parts = path.split('.').map(|part| {
         let part = part.strip_suffix("_bytes").unwrap_or(part);
@@ -197,12 +198,14 @@ mod tests {
         assert!(failed.to_string().starts_with("gateway sat: nft is missing; to fix it: see "));
         let other = refused(Reply::Refused("unknown field `only`".to_owned())).expect("a failure");
         assert_eq!(other.exit_code(), 3);
-        let text = "gateway sat: its version differs: unknown field `only`; to fix it: down, then up";
+        let text =
+            "gateway sat: its version differs: unknown field `only`; to fix it: down, then up";
         assert_eq!(other.to_string(), text);
         let fields = ["pep.buffer_bytes", "user", "user"].map(str::to_owned).to_vec();
         let differs = refused(Reply::Differs(fields)).expect("a failure");
         assert_eq!(differs.exit_code(), 2);
-        let text = "/sat.toml: a running gateway cannot change pep.buffer, user; nothing was changed.";
+        let text =
+            "/sat.toml: a running gateway cannot change pep.buffer, user; nothing was changed.";
         assert!(differs.to_string().starts_with(text), "{differs}");
     }
 

@@ -135,9 +135,9 @@ fn splitting_lines(workers: &Value, age_s: f64) -> Vec<String> {
 fn pep_lines(counters: &Value, most: u64) -> Vec<String> {
     let open = grouped(count(counters, "open_connections"));
     let mut lines = vec![row("open connections", &format!("{open} of {}", grouped(most)))];
-    let known = COUNTERS.iter().filter_map(|(name, text)| {
-        Some(row(text, &grouped(counters[*name].as_u64()?)))
-    });
+    let known = COUNTERS
+        .iter()
+        .filter_map(|(name, text)| Some(row(text, &grouped(counters[*name].as_u64()?))));
     lines.extend(known);
     lines.push(row("to servers", &size(count(counters, "to_server_bytes"))));
     lines.push(row("to clients", &size(count(counters, "to_client_bytes"))));
@@ -150,7 +150,8 @@ fn pep_lines(counters: &Value, most: u64) -> Vec<String> {
 }
 
 fn leg_text(leg: &Value) -> String {
-    let samples: u64 = leg["rtt_counts"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum();
+    let samples: u64 =
+        leg["rtt_counts"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum();
     let rtt = if samples == 0 {
         "not measured".to_owned()
     } else {
@@ -179,8 +180,7 @@ fn peer_lines(peer: &Value) -> Vec<String> {
     );
     let number = |name: &str| count(peer, name);
     let recovered = number("sources_recovered");
-    let mut lines =
-        vec![row(&format!("peer {}", text("name")), &format!("{endpoint}, {session}"))];
+    let mut lines = vec![row(&format!("peer {}", text("name")), &format!("{endpoint}, {session}"))];
     if number("outdated_handshakes") > 0 {
         let handshakes = counted(number("outdated_handshakes"), "handshake");
         let refused = format!("{handshakes} with an old timestamp: its clock went back?");

@@ -64,9 +64,12 @@ pub(super) fn text(config: &Config, plan: &Plan, path: &Path, program: &Path) ->
 /// A path as a word of a command line in a unit (systemd.service(5)).
 fn quoted(path: &Path) -> Done<String> {
     let text = path.to_string_lossy();
-    if path.to_str().is_none() || text.chars().any(|it| it.is_control() || it == '"' || it == '\\') {
+    if path.to_str().is_none() || text.chars().any(|it| it.is_control() || it == '"' || it == '\\')
+    {
         let text = text.escape_debug();
-        return Err(Failure::Input(format!("{text}: a unit cannot name such a path; move the file")));
+        return Err(Failure::Input(format!(
+            "{text}: a unit cannot name such a path; move the file"
+        )));
     }
     let text = text.replace('%', "%%").replace('$', "$$");
     Ok(if text.contains(' ') { format!("\"{text}\"") } else { text })

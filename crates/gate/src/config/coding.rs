@@ -159,9 +159,8 @@ impl Coding {
     fn contradictions(&self) -> Vec<String> {
         let mut found = Vec::new();
         match (&self.delay, self.titration) {
-            (None, "delayed") => found.push(
-                "read titration delayed without delay; set one, such as 100 ms".to_owned(),
-            ),
+            (None, "delayed") => found
+                .push("read titration delayed without delay; set one, such as 100 ms".to_owned()),
             (Some(delay), titration) if titration != "delayed" => found.push(format!(
                 "read delay {} with titration {titration}; only delayed repair has one",
                 delay.text

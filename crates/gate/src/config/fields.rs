@@ -230,7 +230,9 @@ pub(super) fn user(value: &Value) -> Read<User> {
     let read = shown_text(&name);
     match find_user(&name) {
         None => Err(format!("read {read}; this machine has no such user")),
-        Some(User { user: 0, .. }) => Err(format!("read {read}; must be a user without privileges")),
+        Some(User { user: 0, .. }) => {
+            Err(format!("read {read}; must be a user without privileges"))
+        }
         Some(user) => Ok(user),
     }
 }

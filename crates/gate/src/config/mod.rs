@@ -29,18 +29,8 @@ use crate::transparent::marks;
 pub use self::fields::placeholder_key;
 pub use self::reader::{Problem, Problems};
 
-const FIELDS: [&str; 10] = [
-    "name",
-    "functions",
-    "lan",
-    "link",
-    "pep",
-    "tunnel",
-    "metrics",
-    "user",
-    "mark",
-    "route_table",
-];
+const FIELDS: [&str; 10] =
+    ["name", "functions", "lan", "link", "pep", "tunnel", "metrics", "user", "mark", "route_table"];
 const FUNCTIONS: [&str; 2] = ["pep", "tunnel"];
 /// Far more than a person writes.
 const BYTES_MAX: usize = 256 * 1024;
@@ -179,10 +169,14 @@ impl Config {
         for side in ["lan", "link"] {
             match (self.has_pep(), fields.has(side)) {
                 (true, false) => {
-                    return Err(format!("read pep in functions and no [{side}]; name its interfaces"));
+                    return Err(format!(
+                        "read pep in functions and no [{side}]; name its interfaces"
+                    ));
                 }
                 (false, true) => {
-                    return Err(format!("read [{side}] without pep in functions; only a PEP has sides"));
+                    return Err(format!(
+                        "read [{side}] without pep in functions; only a PEP has sides"
+                    ));
                 }
                 _ => {}
             }
@@ -329,8 +323,8 @@ fn text_of(path: &Path) -> Result<String, Problems> {
     let source = path.to_string_lossy();
     let refused = |message: String| Problems::of_file(&source, message, None);
     let mut bytes = Vec::new();
-    let read = File::open(path)
-        .and_then(|file| file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes));
+    let read =
+        File::open(path).and_then(|file| file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes));
     match read.map_err(|error| (error.kind(), error)) {
         Err((ErrorKind::NotFound, _)) => {
             let near = nearest_path(path)
@@ -364,8 +358,7 @@ fn nearest_path(path: &Path) -> Option<PathBuf> {
         let folder = if existing.as_os_str().is_empty() { Path::new(".") } else { &existing };
         let missing = Path::new(part.as_os_str());
         let files = folder.read_dir().ok()?.take(FILES_MAX).filter_map(Result::ok);
-        let mut names: Vec<_> =
-            files.map(|file| PathBuf::from(file.file_name())).collect();
+        let mut names: Vec<_> = files.map(|file| PathBuf::from(file.file_name())).collect();
         // Of two files with one stem, the one with the suffix is first.
         names.sort_by_key(|name| name.extension() != missing.extension());
         let stem = |name: &Path| Some(name.file_stem()?.to_string_lossy().into_owned());

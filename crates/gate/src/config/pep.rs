@@ -85,7 +85,8 @@ impl Pep {
             leg.as_ref().map(Tcp::read).unwrap_or_default()
         };
         let count = |name, max| table.read(name, integer(1, max)).map(|number| number as usize);
-        let time = |name, default| table.read(name, quantity(&DURATION)).map_or(default, |q| q.value);
+        let time =
+            |name, default| table.read(name, quantity(&DURATION)).map_or(default, |q| q.value);
         Self {
             is_linux: table.read("profile", word(&["bsd-1997", "linux"])) != Some("bsd-1997"),
             lan_tcp: tcp("lan_tcp"),
@@ -113,7 +114,8 @@ impl Pep {
             let text = "read \"bsd-1997\"; a daemon has the TCP of its kernel: leave it out";
             refused.push(("profile".to_owned(), text.to_owned()));
         }
-        if let Some(size) = self.notsent_lowat.as_ref().filter(|size| size.value > u32::MAX.into()) {
+        if let Some(size) = self.notsent_lowat.as_ref().filter(|size| size.value > u32::MAX.into())
+        {
             let read = shown_text(&size.text);
             let text = format!("read {read}; must be at most {} B", u32::MAX);
             refused.push(("notsent_lowat".to_owned(), text));
@@ -193,7 +195,8 @@ fn union(one: Network, other: Network) -> Option<Network> {
         (one.address, other.address),
         (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_))
     );
-    (is_same_version && whole.first() == one.address && whole.contains(other.address)).then_some(whole)
+    (is_same_version && whole.first() == one.address && whole.contains(other.address))
+        .then_some(whole)
 }
 
 #[cfg(test)]

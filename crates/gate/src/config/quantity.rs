@@ -227,7 +227,8 @@ fn four_digits(value: f64) -> f64 {
 /// The number at the beginning of a text, and the rest without white space around it.
 fn split(text: &str) -> Option<(&str, &str)> {
     let bytes = text.as_bytes();
-    let digits = |from: usize| bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let digits =
+        |from: usize| bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let sign = usize::from(matches!(bytes.first(), Some(b'+' | b'-')));
     let whole = digits(sign);
     let mut end = sign + whole;
@@ -346,13 +347,21 @@ mod tests {
     fn a_wrong_quantity_is_refused_with_a_suggestion() {
         for (kind, text, message) in [
             (&SIZE, "64", "the unit is missing; write \"64 B\", \"64 kB\", \"64 MB\" or \"64 GB\""),
-            (&SIZE, "64 KB", "\"KB\" can be read in two ways; write \"64 kB\" or \"64 KiB\" (units: "),
+            (
+                &SIZE,
+                "64 KB",
+                "\"KB\" can be read in two ways; write \"64 kB\" or \"64 KiB\" (units: ",
+            ),
             (&SIZE, "64 ms", "\"ms\" is not a unit of size; units of size: B, kB"),
             (&SIZE, "64 packets", "\"packets\" is not a unit of size"),
             (&SIZE, "1,000 B", "without separators in the number"),
             (&SIZE, "0.5 B", "not an integer in its finest unit (byte)"),
             (&SIZE, "-1 B", "must not be negative"),
-            (&SIZE, "9223372036854775808 B", "beyond 64 bits; the largest is 9223372036854775807 b"),
+            (
+                &SIZE,
+                "9223372036854775808 B",
+                "beyond 64 bits; the largest is 9223372036854775807 b",
+            ),
             (&SIZE, "1e31 B", "the exponent is beyond 30"),
             (&SIZE, "1e99999999999999999999 B", "the exponent is beyond 30"),
             (&SIZE, "many", "a size is a number and a unit, such as \"120 kB\""),

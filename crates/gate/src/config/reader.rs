@@ -233,10 +233,7 @@ impl<'a> Fields<'a> {
 
 /// Reads a text.
 pub(super) fn text(value: &Value) -> Read<String> {
-    value
-        .as_str()
-        .map(str::to_owned)
-        .ok_or_else(|| format!("read {}; expected text", shown(value)))
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("read {}; expected text", shown(value)))
 }
 
 /// Reads `true` or `false`.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::coding::Coding;
 use super::fields::{
-    endpoint, interface, interface_address, listen, network, peer_name, placeholder_key, public_key,
-    split_port,
+    endpoint, interface, interface_address, listen, network, peer_name, placeholder_key,
+    public_key, split_port,
 };
 use super::quantity::{DURATION, Quantity, SIZE};
 use super::reader::{Fields, above_zero, integer, quantity, text, word};
@@ -79,9 +79,10 @@ impl Peer {
     pub(crate) fn has_placeholder(&self) -> bool {
         let numbered = (1..=PEERS_MAX).map(|number| format!("terminal-{number}"));
         let named = [self.name.clone(), "hub".to_owned(), "terminal".to_owned()];
-        named.into_iter().chain(numbered).any(|name| {
-            placeholder_key(&name).to_string() == self.public_key
-        })
+        named
+            .into_iter()
+            .chain(numbered)
+            .any(|name| placeholder_key(&name).to_string() == self.public_key)
     }
 
     fn read(table: &Fields<'_>) -> Option<Self> {

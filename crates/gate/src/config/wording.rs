@@ -121,7 +121,11 @@ mod tests {
             ("lann", ["name", "lan", "link"], Some("lan")),
             ("connection", ["connections", "connect_limit", "ports"], Some("connections")),
             ("HYBL", ["cubic", "bbr", "hybla"], Some("hybla")),
-            ("receive", ["receive_buffer_initial_size", "sack", "mss"], Some("receive_buffer_initial_size")),
+            (
+                "receive",
+                ["receive_buffer_initial_size", "sack", "mss"],
+                Some("receive_buffer_initial_size"),
+            ),
             ("xyz", ["cubic", "bbr", "hybla"], None),
             ("", ["cubic", "bbr", "hybla"], None),
         ] {

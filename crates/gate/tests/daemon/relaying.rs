@@ -178,7 +178,8 @@ fn what_a_killed_daemon_left_can_be_removed() {
     assert!(setup.router.gateway("nft list ruleset").contains("table inet bentpipe"));
     let plan = setup.router.plan(&setup.folder, 200);
     for _ in 0..2 {
-        let done = setup.router.run(env!("CARGO_BIN_EXE_bentpipe-gate"), &["plan", "remove"], &plan);
+        let done =
+            setup.router.run(env!("CARGO_BIN_EXE_bentpipe-gate"), &["plan", "remove"], &plan);
         assert!(done.success(), "{done}");
         assert_eq!(setup.router.gateway("nft list ruleset"), "");
         for version in ["-4", "-6"] {

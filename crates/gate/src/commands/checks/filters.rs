@@ -72,9 +72,9 @@ fn is_refusal(verdict: &str) -> bool {
 /// Whether a rule refuses all packets: a counter and a log leave a verdict one for all, unlike a match or a limit.
 fn refuses(rule: &Value) -> bool {
     let statements = rule["expr"].as_array().into_iter().flatten().filter_map(Value::as_object);
-    let mut names = statements.flat_map(|statement| statement.keys()).filter(|name| {
-        !["counter", "log"].contains(&name.as_str())
-    });
+    let mut names = statements
+        .flat_map(|statement| statement.keys())
+        .filter(|name| !["counter", "log"].contains(&name.as_str()));
     match (names.next(), names.next()) {
         (Some(only), None) => is_refusal(only),
         _ => false,
@@ -96,6 +96,5 @@ fn accepts_legs(rule: &Value, hook: &str) -> bool {
         interfaces.any(|key| found["left"] == json!({"meta": {"key": key}}))
             && parts(&found["right"]).iter().any(|part| **part == "lo")
     };
-    matches.iter().any(is_transparent)
-        || (hook == "input" && matches.first().is_some_and(is_of_lo))
+    matches.iter().any(is_transparent) || (hook == "input" && matches.first().is_some_and(is_of_lo))
 }

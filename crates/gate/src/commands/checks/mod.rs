@@ -45,29 +45,15 @@ pub(super) struct Check {
 
 impl Check {
     fn passed(name: impl Into<String>, found: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            ok: true,
-            found: found.into(),
-            fix: String::new(),
-            needed: true,
-        }
+        Self { name: name.into(), ok: true, found: found.into(), fix: String::new(), needed: true }
     }
 
-    fn failed(
-        name: impl Into<String>,
-        found: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
+    fn failed(name: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { ok: false, fix: fix.into(), ..Self::passed(name, found) }
     }
 
     /// What works without the fix works better with it.
-    fn advised(
-        name: impl Into<String>,
-        found: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
+    fn advised(name: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { needed: false, ..Self::failed(name, found, fix) }
     }
 
@@ -342,9 +328,7 @@ fn sockets(machine: &dyn Machine, plan: &Plan, is_up: bool) -> Done<Option<Check
         return Ok(None);
     }
     Ok(Some(match machine.open_sockets(&tried) {
-        Ok(said) => {
-            Check::passed("sockets", format!("The daemon can open its sockets: {said}."))
-        }
+        Ok(said) => Check::passed("sockets", format!("The daemon can open its sockets: {said}.")),
         Err(Failure::Machine(said)) => {
             let (found, fix) = split(&said);
             let fix = if fix.is_empty() { "report it with the configuration" } else { fix };

@@ -70,7 +70,9 @@ fn in_use(
         }
         if !has_own && !machine.routes(version, &table.to_string())?.is_empty() {
             found.push((
-                format!("Routing table {table} has routes (ip -{version} route show table {table})."),
+                format!(
+                    "Routing table {table} has routes (ip -{version} route show table {table})."
+                ),
                 other_table.clone(),
             ));
         }
@@ -92,7 +94,9 @@ fn in_nftables(
         if !has_own && text(table, "family") == "inet" && text(table, "name") == name {
             found.push((
                 format!("nftables has a table inet {name}, of another owner."),
-                format!("nft delete table inet {name}, or choose another name in the configuration"),
+                format!(
+                    "nft delete table inet {name}, or choose another name in the configuration"
+                ),
             ));
         }
         let rule = &object["rule"];

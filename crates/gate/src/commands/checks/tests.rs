@@ -347,7 +347,8 @@ fn on(interfaces: Value) -> Value {
 #[test]
 fn a_filter_that_drops_the_legs_is_refused() {
     let (on_lo, on_lan) = (on(json!({"set": ["lo"]})), on(json!("lan0")));
-    let legs = json!({"match": {"op": "==", "left": {"socket": {"key": "transparent"}}, "right": 1}});
+    let legs =
+        json!({"match": {"op": "==", "left": {"socket": {"key": "transparent"}}, "right": 1}});
     let (accept, reject) = (json!({"accept": null}), json!({"reject": null}));
     let (counter, log) = (json!({"counter": {"packets": 3, "bytes": 180}}), json!({"log": null}));
     let limit = json!({"limit": {"rate": 5, "per": "second"}});
@@ -377,9 +378,7 @@ fn a_filter_that_drops_the_legs_is_refused() {
 fn ruleset(hook: &str, policy: &str, rules: &Value) -> Vec<Value> {
     let chain = json!({"family": "ip", "table": "other", "name": "own", "type": "filter", "hook": hook,
                        "policy": policy});
-    let rule = |expr: &Value| {
-        json!({"rule": {"family": "ip", "table": "other", "chain": "own", "expr": expr}})
-    };
+    let rule = |expr: &Value| json!({"rule": {"family": "ip", "table": "other", "chain": "own", "expr": expr}});
     let rules = array(rules);
     [vec![json!({"chain": chain})], rules.iter().map(rule).collect()].concat()
 }
@@ -429,7 +428,10 @@ fn paths_past_the_gateway_are_found() {
         // A default route that another one replaces is not used.
         (with_route(json!({"dst": "default", "dev": "wan1", "metric": 100})), None),
         (with_route(json!({"dst": "192.168.0.0/24", "dev": "mgmt0"})), None),
-        (instead(json!({"dst": "default", "dev": "wan1"})), Some("The IPv4 default route uses wan1, on")),
+        (
+            instead(json!({"dst": "default", "dev": "wan1"})),
+            Some("The IPv4 default route uses wan1, on"),
+        ),
         (
             instead(json!({"dst": "default", "nexthops": both})),
             Some("The IPv4 default route uses wan1, on neither side"),
@@ -461,7 +463,8 @@ fn a_route_beside_that_of_the_tunnel_is_to_be_deleted_first() {
     let plain = with_route(json!({"dst": "10.0.3.0/24", "dev": "wan1"}));
     let machine = lacking(|it| it.routes[0] = plain);
     let problem = paths::problem(&machine, &lan, &link, &tunneled).expect("routes");
-    let fix = "ip -4 route del 10.0.3.0/24 dev wan1, so that the tunnel alone has this network; or add ";
+    let fix =
+        "ip -4 route del 10.0.3.0/24 dev wan1, so that the tunnel alone has this network; or add ";
     assert!(problem.expect("a problem").fix.starts_with(fix));
     // The tunnel's own route of a gateway that is up is no obstacle.
     let machine = lacking(|it| it.routes[0] = with_route(tunneled[0].clone()));

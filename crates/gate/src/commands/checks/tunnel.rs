@@ -61,7 +61,9 @@ fn networks(machine: &dyn Machine, tunnel: &Tunnel) -> Done<Check> {
                 if *version == 4 { "0.0.0.0/1 and 128.0.0.0/1" } else { "::/1 and 8000::/1" };
             return Ok(Check::failed(
                 "networks",
-                format!("{network} has another route, on {device}: packets would pass the tunnel by."),
+                format!(
+                    "{network} has another route, on {device}: packets would pass the tunnel by."
+                ),
                 if network.prefix == 0 {
                     format!("networks {halves}, and routes to the endpoints over {device}")
                 } else {

@@ -39,13 +39,31 @@ fn what_keeps_a_tunnel_from_carrying_is_one_line() {
     let other = "another";
     for (key, settings, peer, routes, said) in [
         (other, "", "", plain(), ""),
-        ("b", "", "", plain(), "peers: The public_key of b is the placeholder of an export; to fix it"),
-        (other, "", "", beside(json!({"dev": "wan1"})), "ip -4 route del 10.0.3.0/24 dev wan1, or other"),
+        (
+            "b",
+            "",
+            "",
+            plain(),
+            "peers: The public_key of b is the placeholder of an export; to fix it",
+        ),
+        (
+            other,
+            "",
+            "",
+            beside(json!({"dev": "wan1"})),
+            "ip -4 route del 10.0.3.0/24 dev wan1, or other",
+        ),
         // What is used after the tunnel's own route, what closes it after a kill, and that route itself.
         (other, "", "", beside(json!({"dev": "wan1", "metric": 50})), ""),
         (other, "", "", beside(json!({"type": "unreachable", "protocol": "98"})), ""),
         (other, "", "", beside(json!({"dev": "bp0"})), ""),
-        (other, "", "networks = ['10.0.1.0/24']", plain(), "10.0.1.0/24 has another route, on lan0"),
+        (
+            other,
+            "",
+            "networks = ['10.0.1.0/24']",
+            plain(),
+            "10.0.1.0/24 has another route, on lan0",
+        ),
         (other, "", "networks = ['0.0.0.0/0']", plain(), "0.0.0.0/0 has another route, on sat0"),
         (
             other,
