@@ -13,6 +13,8 @@ from bentpipe import Plan
 from bentpipe.export import sat_toml
 from bentpipe.gateway import read_plan
 
+pytestmark = pytest.mark.system
+
 GEO_PEP = ROOT / "scenarios" / "geo-pep.yaml"
 TUNNEL = ROOT / "scenarios" / "coded-tunnel.yaml"
 

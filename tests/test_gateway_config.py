@@ -13,6 +13,8 @@ from conftest import Program
 
 from bentpipe.gateway import read_plan
 
+pytestmark = pytest.mark.system
+
 SMALLEST = 'name = "sat"\nlan.interfaces = ["lan0"]\nlink.interfaces = ["sat0"]\n'
 ALL = """\
 name = "sat"
@@ -233,7 +235,6 @@ def test_every_mistake_is_named_at_once(tmp_path: Path, bentpipe: Program) -> No
     assert sorted(fields) == ["pep.buffer", "pep.connections", "uzer"]
 
 
-@pytest.mark.system
 def test_the_unit_starts_what_ends_without_a_trace(tmp_path: Path, bentpipe: Program) -> None:
     """Given a path with characters that systemd expands, expect them escaped."""
     folder = tmp_path / "50% $HOME dir"

@@ -42,6 +42,7 @@ def test_an_installation_without_the_program_is_told_how_to_get_it(tmp_path: Pat
         find_binary(tmp_path)
 
 
+@pytest.mark.system
 def test_placeholders_differ_and_are_those_of_their_names() -> None:
     first, second = placeholder_keys(["hub", "terminal"])
     assert len(first) == len(second) == 48

@@ -13,6 +13,8 @@ from conftest import Program
 
 from bentpipe.gateway import read_plan
 
+pytestmark = pytest.mark.system
+
 KEY = "mS+Bmio9RMLzbfkF3rtv7VzqAjPAdPAqKVszVrImPVh1IngW"
 OTHER_KEY = "pI99PpQ3qmElyATo8854mEuxKpM03UhyudTlOhEfHlKe2bB+"
 PEER = f"""\
@@ -225,7 +227,6 @@ def test_a_wrong_tunnel_is_one_message_and_code_2(
     assert said in first
 
 
-@pytest.mark.system
 def test_a_key_is_written_once_and_is_its_owners(tmp_path: Path, bentpipe: Program) -> None:
     """Given no file, expect a private key in it, and its public key printed; then a refusal."""
     path = tmp_path / "key"

@@ -40,6 +40,8 @@ def commands_below(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 
 Completed = Callable[..., list[str]]
 COMMANDS = list(commands_below(typer.main.get_command(app)))
+# A program of its own, with its own tests of completion and help.
+PROGRAM = ("gateway",)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +56,13 @@ def examples_of(help_text: str) -> list[str]:
     return [line.strip() for line in after.splitlines()[1:] if line.strip()]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words, marks=[pytest.mark.system] * (words == PROGRAM), id=" ".join(words))
+        for words in COMMANDS
+    ],
+)
 def test_help_fits_80_columns_and_has_one_or_two_examples(
     words: tuple[str, ...], bentpipe: Program
 ) -> None:
@@ -78,7 +86,14 @@ def test_verbs_are_in_groups_and_each_summary_is_a_line_of_its_own(bentpipe: Pro
     assert rows[answer + 1].split()[0] == "ask"
 
 
-@pytest.mark.parametrize("verb", [words[0] for words in COMMANDS if len(words) == 1])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        pytest.param(words[0], marks=[pytest.mark.system] * (words == PROGRAM))
+        for words in COMMANDS
+        if len(words) == 1
+    ],
+)
 def test_the_summary_of_a_verb_begins_its_own_help(verb: str, bentpipe: Program) -> None:
     """The list of verbs has the summaries, so that --help need not import them."""
     (row,) = (line for line in bentpipe("--help").out.splitlines() if line.startswith(f"  {verb} "))
@@ -115,7 +130,9 @@ def commands_of_docs() -> set[str]:
     return {line for block in blocks("sh") for line in block.text.splitlines()}
 
 
-EXAMPLES = sorted({each for words in COMMANDS for each in examples_of(help_of(*words))})
+EXAMPLES = sorted(
+    {each for words in COMMANDS if words != PROGRAM for each in examples_of(help_of(*words))}
+)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -201,15 +218,19 @@ def completed(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> Completed:
         (("exec", "--link", "g"), ["geo"]),
         (("exec", "--link", "scenarios/geo-b"), ["scenarios/geo-bulk.yaml"]),
         (("lab", "st"), ["status"]),
-        (("gateway", "st"), ["status"]),
-        (("gateway", "status", "--w"), ["--watch"]),
-        (("gateway", "unit", "crates/gate/Cargo.t"), ["crates/gate/Cargo.toml"]),
+        pytest.param(("gateway", "st"), ["status"], marks=pytest.mark.system),
+        pytest.param(("gateway", "status", "--w"), ["--watch"], marks=pytest.mark.system),
+        pytest.param(
+            ("gateway", "unit", "crates/gate/Cargo.t"),
+            ["crates/gate/Cargo.toml"],
+            marks=pytest.mark.system,
+        ),
         (("show", "presets", ""), list(PRESETS)),
         (("show", "framings", "aal"), ["aal5", "aal5-sonet"]),
         (("study", "j"), ["jpl"]),
         (("study", "jpl", "--engine", "e"), ["emulate"]),
     ],
-    ids=" ".join,
+    ids=str,
 )
 def test_choices_are_completed(
     words: tuple[str, ...], expected: list[str], completed: Completed
