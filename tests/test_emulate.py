@@ -29,8 +29,7 @@ from test_live import processes
 
 from bentpipe import Plan, Result, simulate
 from bentpipe._core import Stream
-from bentpipe.live import kernel_tcp
-from bentpipe.live import requirements
+from bentpipe.live import kernel_tcp, requirements
 from bentpipe.live.requirements import delayed_plan, lead_time_ns
 from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plots import congestion_window, goodput

@@ -118,9 +118,9 @@ def test_the_defaults_are_those_of_the_page(tmp_path: Path) -> None:
 
 
 ERRORS = [
-    ("name = ", "TOML syntax: Invalid value"),
+    ("name = ", ":1: TOML syntax: string values must be quoted"),
     ("mark = 6\nname = x\n", ":2: TOML syntax: "),
-    ('name = "a"\nname = "b"', "TOML syntax: Cannot overwrite a value"),
+    ('name = "a"\nname = "b"', ":2: TOML syntax: duplicate key"),
     ("", "name: missing; it has no default"),
     (SMALLEST.replace('"sat"', '"a b"', 1), 'name: read "a b"; allowed are up to 32 letters'),
     (SMALLEST.replace('"sat"', "7", 1), "name: read 7; expected text"),

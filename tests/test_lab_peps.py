@@ -26,10 +26,10 @@ from test_live import machine, processes
 import bentpipe
 from bentpipe import Plan, Result, simulate
 from bentpipe.errors import InvalidRunError, MachineError, ScenarioError
-from bentpipe.live.machine import program
 from bentpipe.live import gateways
 from bentpipe.live.gateways import gateway_hosts, most_connections, pep_settings
 from bentpipe.live.local_lab import LocalLab
+from bentpipe.live.machine import program
 from bentpipe.live.run import check_plan
 from bentpipe.results.measures import finished_times_ns
 

@@ -14,7 +14,7 @@ from bentpipe import gateway as program
 
 def become(executable: str, arguments: Sequence[str]) -> NoReturn:
     """Replace this process by a program; the first argument is its name."""
-    os.execv(executable, arguments)  # noqa: S606 - without a shell
+    os.execv(executable, arguments)
 
 
 class CommandClass(TyperCommand):

@@ -20,10 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from bentpipe.errors import MachineError
-from bentpipe.live.kernel_tcp import congestion_control, socket_options
 from bentpipe.live.browser import START_TIMEOUT_S, installed_browser
 from bentpipe.live.capacity import errors_of_core
 from bentpipe.live.flow_report import FlowReport
+from bentpipe.live.kernel_tcp import congestion_control, socket_options
 from bentpipe.live.local_lab import IPERF3_PORT, LocalLab
 from bentpipe.live.programs import Program
 from bentpipe.live.requirements import hosts_of, mtu_bytes, start_of, traffic_class

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import MachineError
 
 # What its lines begin with, and the last one of a daemon that fails.
 _SAYS: Final = "bentpipe-gate: "

@@ -153,6 +153,7 @@ pub(super) fn command() -> clap::Command {
     let mut command = Arguments::command()
         .name(super::failure::PROGRAM)
         .bin_name(name)
+        .about("Run the functions of a gateway on a real router.")
         .max_term_width(COLUMNS)
         .help_template(TEMPLATE)
         .after_help(format!("{CODES}\n\n{}", help(&["up sat.toml", "status", "down"])));
