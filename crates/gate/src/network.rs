@@ -70,11 +70,6 @@ impl Network {
             if self.prefix <= other.prefix { (self, other) } else { (other, self) };
         wide.contains(narrow.address)
     }
-
-    /// The version of IP, as an option of the program `ip`.
-    pub(crate) fn version_option(&self) -> &'static str {
-        if self.address.is_ipv6() { "-6" } else { "-4" }
-    }
 }
 
 #[cfg(test)]

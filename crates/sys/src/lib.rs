@@ -6,7 +6,6 @@
 
 pub mod clock;
 pub mod datagrams;
-mod dependent;
 pub mod diag;
 pub mod error;
 pub mod interface;
@@ -29,5 +28,4 @@ pub mod tun;
 mod unshare;
 pub mod user_namespace;
 
-pub use dependent::end_with_parent;
 pub use error::SystemError;

@@ -1,4 +1,3 @@
-#![allow(dead_code, reason = "requests to rtnetlink come with their first user")]
 //! netlink(7): messages and their attributes, in host byte order, and requests to rtnetlink(7).
 
 use std::io;
@@ -10,14 +9,19 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
+use crate::sockets::set;
+
 /// From linux/netlink.h.
 pub(crate) const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
+pub(crate) const NLMSG_DONE: u16 = 3;
 pub(crate) const NLM_F_REQUEST: u16 = 1;
 pub(crate) const NLM_F_ACK: u16 = 4;
+pub(crate) const NLM_F_EXCL: u16 = 0x200;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_DUMP: u16 = 0x300;
 const NLA_F_NESTED: u16 = 1 << 15;
+/// An attribute of errors, `NLMSGERR_ATTR_MSG`.
+const ERROR_TEXT: u16 = 1;
 pub(crate) const MESSAGE_HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
 
@@ -45,6 +49,7 @@ impl RouteSocket {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, None)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
+        explain_errors(&socket)?;
         Ok(Self { socket, sequence: AtomicU32::new(0) })
     }
 
@@ -105,8 +110,7 @@ impl RouteSocket {
             let (bytes, _) = recv(&self.socket, &mut reply[..], RecvFlags::empty())?;
             for message in messages(&reply[..bytes]).filter(|each| each.sequence == sequence) {
                 match message.kind {
-                    NLMSG_DONE => return Ok(()),
-                    NLMSG_ERROR => return Err(error(message.body).unwrap_or_else(truncated)),
+                    NLMSG_DONE | NLMSG_ERROR => return error(message.body).map_or(Ok(()), Err),
                     _ => read(message.body),
                 }
             }
@@ -187,13 +191,25 @@ pub(crate) fn messages(reply: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// The error in the body of `NLMSG_ERROR`; `None` if it acknowledges a request.
+/// Lets the kernel say in words what is wrong, where it can, and not quote the request.
+pub(crate) fn explain_errors(socket: impl AsFd + Copy) -> io::Result<()> {
+    set(socket, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1)?;
+    set(socket, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1)
+}
+
+/// The error in the body of `NLMSG_ERROR` and `NLMSG_DONE`; `None` if there is none.
 pub(crate) fn error(body: &[u8]) -> Option<io::Error> {
-    match word(body, 0).map(u32::cast_signed) {
-        Some(0) => None,
-        Some(code) => Some(io::Error::from_raw_os_error(code.saturating_neg())),
-        None => Some(truncated()),
-    }
+    let error = match word(body, 0).map(u32::cast_signed) {
+        Some(0) => return None,
+        Some(code) => io::Error::from_raw_os_error(code.saturating_neg()),
+        None => return Some(truncated()),
+    };
+    // Behind the header of the request.
+    let mut words = attributes(body.get(4 + MESSAGE_HEADER..).unwrap_or_default());
+    let Some((_, text)) = words.find(|&(kind, _)| kind == ERROR_TEXT) else { return Some(error) };
+    let text = String::from_utf8_lossy(text);
+    let text = text.trim_end_matches('\0');
+    Some(io::Error::new(error.kind(), format!("{text}: {error}")))
 }
 
 /// The body of a reply. `None` if it is to another request, or of another kind.
@@ -267,6 +283,17 @@ mod tests {
         assert_eq!(attributes(found[1].1).collect::<Vec<_>>(), [(3, &b"inner"[..])]);
     }
 
+    /// Given EINVAL, 22, behind which the kernel says what is wrong, expect both.
+    #[test]
+    fn an_error_is_explained() {
+        let mut body = (-22_i32).to_ne_bytes().to_vec();
+        body.extend([0; MESSAGE_HEADER]);
+        attribute(&mut body, ERROR_TEXT, b"Invalid prefix\0");
+        let found = error(&body).expect("an error");
+        assert_eq!(found.to_string(), "Invalid prefix: Invalid argument (os error 22)");
+        assert_eq!(found.kind(), io::ErrorKind::InvalidInput);
+    }
+
     /// Given a reply that is truncated at any byte, expect an error.
     #[test]
     fn a_truncated_reply_is_an_error() {
@@ -280,6 +307,7 @@ mod tests {
         #[test]
         fn arbitrary_replies_do_not_panic(reply: Vec<u8>, kind: u16, sequence: u32) {
             let _ = reply_body(&reply, kind, sequence);
+            let _ = error(&reply);
             let found = messages(&reply).count();
             prop_assert!(found <= reply.len() / MESSAGE_HEADER);
             prop_assert!(attributes(&reply).count() <= reply.len() / ATTRIBUTE_HEADER);

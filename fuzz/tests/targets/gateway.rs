@@ -1,7 +1,8 @@
-//! What the daemon of a gateway reads: SYNs from the network, requests for metrics, plans, and the messages between its
+//! What a gateway reads: its configuration, SYNs from the network, requests for metrics, plans, and the messages between its
 //! parts. Any bytes are refused, or are what they say when they are written again.
 
 use bentpipe_core::wire::Headers;
+use bentpipe_gate::config::{Config, Files};
 use bentpipe_gate::daemon::{
     Leftovers, MetricsPage, MetricsRequest, Plan, SocketRequest, Start, State,
 };
@@ -106,6 +107,28 @@ fn any_message() {
                 SocketRequest::parse(message).is_some(),
                 matches!(message, [0 | 1, 0 | 1])
             ),
+        }
+    });
+}
+
+/// A configuration becomes a plan that is read again as it is, or one that the daemon refuses; another text has one mistake
+/// at least.
+#[test]
+fn any_configuration() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let Ok(text) = std::str::from_utf8(bytes) else { return };
+        match Config::parse(text, "sat.toml") {
+            Ok(config) => {
+                let file = |name: &str| std::path::PathBuf::from(format!("/none/{name}"));
+                let files =
+                    Files { state: file("state"), control: file("control"), others: vec![] };
+                let plan = config.plan(std::path::Path::new("/none/sat.toml"), &files);
+                let written = serde_json::to_string(&plan).expect("a plan is JSON");
+                if let Ok(read) = Plan::parse(&written) {
+                    assert_eq!(read, plan);
+                }
+            }
+            Err(problems) => assert!(!problems.problems.is_empty()),
         }
     });
 }

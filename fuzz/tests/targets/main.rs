@@ -42,6 +42,7 @@ fn every_target_has_a_corpus() {
         "engines__any_packets",
         "feedback__any_messages",
         "frames__any_payload",
+        "gateway__any_configuration",
         "gateway__any_gateway_plan",
         "gateway__any_message",
         "gateway__any_metrics_request",

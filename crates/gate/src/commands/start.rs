@@ -15,7 +15,7 @@ use super::checks::{Options, examine, require};
 use super::deadline::Deadline;
 use super::failure::{Done, FIX, Failure, PROGRAM, reason};
 use super::folder::{GatewayFolder, POLL, Record, network_namespace};
-use super::machine::{Host, search_path};
+use super::machine::Host;
 use super::stop::{closed_networks, except_networks, remove_leftovers, remove_rules};
 use crate::config::Config;
 use crate::daemon::Plan;
@@ -133,7 +133,6 @@ impl Starting<'_> {
         let given = write().map_err(|error: std::io::Error| failed_start(&error))?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0(PROGRAM).args(["plan", "run"]).stdin(given).current_dir("/");
-        command.env("PATH", search_path());
         Ok(command)
     }
 

@@ -8,6 +8,7 @@
 //!
 //! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
+mod apply;
 mod asymmetric;
 mod deferred;
 mod hold_lease;

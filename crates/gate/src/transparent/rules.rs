@@ -14,14 +14,9 @@
 //! legs to clients are therefore in a zone of their own, from the first SYN that is repeated on, and those to servers
 //! are what other rules, such as NAT, see.
 
-use std::io;
-
 use bentpipe_core::time::Duration;
-use bentpipe_sys::nftables::Batch;
 
 use super::selection::Connections;
-use super::table;
-use crate::programs::run;
 use crate::side::Side;
 
 /// The time after which new connections pass without a relay that has died. Linux repeats a SYN that is lost after 1 s
@@ -90,94 +85,6 @@ impl Rules {
     pub fn group(&self, process: usize, side: Side) -> u16 {
         let first = u64::from(self.route_table) + 2 * process as u64 + side as u64;
         1 + (first % u64::from(u16::MAX)) as u16
-    }
-
-    /// Adds all rules. New connections pass without the relay until [`Rules::renew`].
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn add(&self) -> io::Result<()> {
-        self.remove_routes();
-        self.routes("add")?;
-        self.replace()
-    }
-
-    /// Replaces the table, for instance by one with other listeners. As after [`Rules::add`], new connections pass until
-    /// [`Rules::renew`].
-    ///
-    /// # Errors
-    /// As [`Rules::add`].
-    pub fn replace(&self) -> io::Result<()> {
-        self.commit(|batch| self.make(batch))
-    }
-
-    /// Lets the relay have the new connections that these rules select, in place of others. Those that it has go on, and
-    /// the others do not pass meanwhile. A table that another program has removed is made again, as by [`Rules::replace`].
-    ///
-    /// # Errors
-    /// As [`Rules::add`]; nothing is changed.
-    pub fn select(&self) -> io::Result<()> {
-        let changed = self.commit(|batch| self.select_in(batch));
-        let is_removed = || table::has_passing(&self.table).is_ok_and(|is_there| !is_there);
-        if changed.is_err() && is_removed() { self.replace() } else { changed }
-    }
-
-    /// Lets new connections pass without the relay from now on.
-    ///
-    /// # Errors
-    /// As [`Rules::add`]; then they pass after [`LEASE`].
-    pub fn release(&self) -> io::Result<()> {
-        self.commit(table::release)
-    }
-
-    /// Holds new connections for the relay during the next [`LEASE`]. A table that another program has removed, for
-    /// instance by `nft flush ruleset`, is made again.
-    ///
-    /// # Errors
-    /// As [`Rules::add`].
-    pub fn renew(&self) -> io::Result<()> {
-        self.commit(table::renew).or_else(|_| {
-            self.commit(|batch| {
-                self.make(batch);
-                table::renew(batch);
-            })
-        })
-    }
-
-    /// Removes all rules. Those that are not there are no error.
-    ///
-    /// # Errors
-    /// As [`Rules::add`].
-    pub fn remove(&self) -> io::Result<()> {
-        self.remove_routes();
-        self.commit(table::remove)
-    }
-
-    /// Applies changes to the table, all or none.
-    fn commit(&self, change: impl FnOnce(&mut Batch)) -> io::Result<()> {
-        let mut batch = Batch::new(&self.table);
-        change(&mut batch);
-        batch.commit()
-    }
-
-    fn remove_routes(&self) {
-        // It fails if there is none.
-        let _ = self.routes("del");
-    }
-
-    fn routes(&self, verb: &str) -> io::Result<()> {
-        let mask = !(marks(self.processes) - 1);
-        let (mark, table) = (format!("{}/{mask}", self.mark), self.route_table.to_string());
-        let rule = ["rule", verb, "fwmark", &mark, "lookup", &table];
-        let route = ["route", verb, "local", "default", "dev", "lo", "table", &table];
-        let mut done = Ok(());
-        for version in ["-4", "-6"] {
-            for command in [&rule[..], &route[..]] {
-                let ran = run("ip", &[&[version], command].concat(), "");
-                done = done.and(ran.map(|_| ()));
-            }
-        }
-        done
     }
 }
 

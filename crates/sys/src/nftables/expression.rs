@@ -1,18 +1,13 @@
 //! The expressions of rules.
 
-use super::set::{AnonymousSet, DATA_IS_VERDICT, DATA_VALUE, LIST_ELEMENT, VerdictMap};
+use super::set::{AnonymousSet, VerdictMap};
 use super::text;
+use super::verdict::{DATA_VALUE, LIST_ELEMENT, Verdict};
 use crate::netlink::{attribute, nested};
 
 /// From linux/netfilter/nf_tables.h.
 const NAME: u16 = 1;
 const DATA: u16 = 2;
-const VERDICT_CODE: u16 = 1;
-const VERDICT_CHAIN: u16 = 2;
-const DROP: i32 = 0;
-const ACCEPT: i32 = 1;
-const JUMP: i32 = -3;
-const GOTO: i32 = -4;
 /// The register of verdicts, and the first one of 32 bits for data.
 const VERDICT_REGISTER: u32 = 0;
 const FIRST_REGISTER: u32 = 8;
@@ -77,23 +72,10 @@ pub enum Header {
     Transport = 2,
 }
 
-/// What happens to a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// This chain, and those that led here, let it pass.
-    Accept,
-    /// It is dropped.
-    Drop,
-    /// It goes through another chain, and then on to the next rule.
-    Jump(String),
-    /// It goes through another chain, and then on as after the end of this one.
-    Goto(String),
-}
-
 /// What a rule does to the set of its packet's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetOperation {
-    /// Adds an element, or lets the one that exists expire later. A packet goes no further if the set is full.
+    /// Adds an element, or lets the one that exists expire later. If the set is full, the packet goes on to the next rule.
     Update = 1,
     /// Deletes the element.
     Delete = 2,
@@ -217,23 +199,6 @@ fn named(bytes: &mut Vec<u8>, name: &str, values: &[(u16, Value<'_>)]) {
             });
         }
     });
-}
-
-impl Verdict {
-    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        let (code, chain) = match self {
-            Self::Accept => (ACCEPT, None),
-            Self::Drop => (DROP, None),
-            Self::Jump(chain) => (JUMP, Some(chain)),
-            Self::Goto(chain) => (GOTO, Some(chain)),
-        };
-        nested(bytes, DATA_IS_VERDICT, |bytes| {
-            attribute(bytes, VERDICT_CODE, &code.to_be_bytes());
-            if let Some(chain) = chain {
-                text(bytes, VERDICT_CHAIN, chain);
-            }
-        });
-    }
 }
 
 impl Field {

@@ -5,6 +5,7 @@
 
 mod expression;
 mod set;
+mod verdict;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,14 +19,14 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-pub use expression::{Bytes, Expression, Field, Header, SetOperation, Verdict};
+pub use expression::{Bytes, Expression, Field, Header, SetOperation};
 pub use set::{AnonymousSet, KeyType, Set, VerdictMap};
+pub use verdict::Verdict;
 
 use crate::netlink::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, NLMSG_ERROR, attribute, error, message, messages,
-    nested, truncated,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, NLMSG_ERROR, attribute, error, explain_errors, message,
+    messages, nested, truncated,
 };
-use crate::tcp_sockets::set as set_option;
 
 /// From linux/netlink.h, linux/netfilter/nfnetlink.h and nf_tables.h.
 const NLM_F_APPEND: u16 = 0x800;
@@ -169,6 +170,9 @@ impl Batch {
     /// # Errors
     /// The kernel's error, with what it is about; nothing is changed. It requires `CAP_NET_ADMIN`.
     pub fn commit(&self) -> io::Result<()> {
+        if self.changes.is_empty() {
+            return Ok(());
+        }
         let request = self.encode();
         let socket = open(request.len() + SEND_OVERHEAD_BYTES)?;
         send(&socket, &request, SendFlags::empty())?;
@@ -241,7 +245,7 @@ fn open(send_buffer_bytes: usize) -> io::Result<OwnedFd> {
     if set_socket_send_buffer_size_force(&socket, send_buffer_bytes).is_err() {
         set_socket_send_buffer_size(&socket, send_buffer_bytes)?;
     }
-    set_option(&socket, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1)?;
+    explain_errors(&socket)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
     Ok(socket)
 }
@@ -298,7 +302,7 @@ mod tests {
         let error = io::Error::from_raw_os_error(2);
         let texts = [1, 0, 9].map(|sequence| batch.refused(sequence, &error).to_string());
         let whole = "nftables: table inet test: No such file or directory (os error 2)";
-        let chain = whole.replacen("table", "chain chain in table", 1);
+        let chain = whole.replace("table inet", "chain chain in table inet");
         assert_eq!(texts, [&chain, whole, whole]);
         assert_eq!(batch.refused(1, &error).kind(), io::ErrorKind::NotFound);
     }

@@ -2,7 +2,7 @@
 
 use bentpipe_core::time::Duration;
 
-use super::expression::Verdict;
+use super::verdict::{DATA_VALUE, LIST_ELEMENT, Verdict};
 use super::{Batch, DEL_ELEMENTS, NEW_ELEMENTS, NEW_SET, text, texts};
 use crate::netlink::{NLM_F_CREATE, attribute, nested};
 
@@ -35,9 +35,6 @@ const ELEMENT_DATA: u16 = 2;
 const ELEMENT_FLAGS: u16 = 3;
 const ELEMENT_USER_DATA: u16 = 6;
 const INTERVAL_END: u32 = 1;
-pub(super) const DATA_VALUE: u16 = 1;
-pub(super) const DATA_IS_VERDICT: u16 = 2;
-pub(super) const LIST_ELEMENT: u16 = 1;
 
 /// The kernel numbers sets with such names.
 pub(super) const ANONYMOUS_SET: &str = "__set%d";

@@ -1,7 +1,7 @@
 //! What a gateway checks before it starts, on machines that lack one thing each.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ mod tunnels;
 struct Fake {
     missing: Vec<&'static str>,
     programs: Vec<&'static str>,
-    sysctls: HashMap<String, String>,
+    sysctls: BTreeMap<String, String>,
     refused: Option<&'static str>,
     ruleset: Done<Vec<Value>>,
     links: Value,

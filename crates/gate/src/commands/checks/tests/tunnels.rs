@@ -26,16 +26,29 @@ fn ipv6_routes() -> Value {
     ])
 }
 
+/// A machine with these routes of IPv4 does not start such a tunnel, and says so; or it does, if `said` is empty.
+fn expect(key: &str, settings: &str, peer: &str, routes: Value, said: &str) {
+    let machine = lacking(|it| it.routes = [routes, ipv6_routes()]);
+    let found = failures(&machine, &tunnel(key, settings, peer));
+    assert_eq!(found.is_empty(), said.is_empty(), "{peer}: {found:?}");
+    assert!(found.concat().contains(said), "{said} in {found:?}");
+}
+
+fn plain() -> Value {
+    Value::Array(routes())
+}
+
+/// A route to the network of the peer, with more fields.
+fn beside(more: &Value) -> Value {
+    let mut route = json!({"dst": "10.0.3.0/24"});
+    let fields = more.as_object().expect("fields").clone();
+    route.as_object_mut().expect("a route").extend(fields);
+    with_route(route)
+}
+
 /// Given keys, routes and addresses, expect the one that is in the way, with the fix.
 #[test]
-fn what_keeps_a_tunnel_from_carrying_is_one_line() {
-    let plain = || Value::Array(routes());
-    let beside = |more: Value| {
-        let mut route = json!({"dst": "10.0.3.0/24"});
-        let fields = more.as_object().expect("fields").clone();
-        route.as_object_mut().expect("a route").extend(fields);
-        with_route(route)
-    };
+fn another_route_to_the_network_of_a_peer_is_one_line() {
     let other = "another";
     for (key, settings, peer, routes, said) in [
         (other, "", "", plain(), ""),
@@ -50,13 +63,13 @@ fn what_keeps_a_tunnel_from_carrying_is_one_line() {
             other,
             "",
             "",
-            beside(json!({"dev": "wan1"})),
+            beside(&json!({"dev": "wan1"})),
             "ip -4 route del 10.0.3.0/24 dev wan1, or other",
         ),
         // What is used after the tunnel's own route, what closes it after a kill, and that route itself.
-        (other, "", "", beside(json!({"dev": "wan1", "metric": 50})), ""),
-        (other, "", "", beside(json!({"type": "unreachable", "protocol": "98"})), ""),
-        (other, "", "", beside(json!({"dev": "bp0"})), ""),
+        (other, "", "", beside(&json!({"dev": "wan1", "metric": 50})), ""),
+        (other, "", "", beside(&json!({"type": "unreachable", "protocol": "98"})), ""),
+        (other, "", "", beside(&json!({"dev": "bp0"})), ""),
         (
             other,
             "",
@@ -79,6 +92,16 @@ fn what_keeps_a_tunnel_from_carrying_is_one_line() {
             plain(),
             "are in the network 10.0.1.0/24 on lan0; to fix it",
         ),
+    ] {
+        expect(key, settings, peer, routes, said);
+    }
+}
+
+/// Given endpoints and routes of IPv6, expect the one that is in the way, with the fix.
+#[test]
+fn an_endpoint_within_the_networks_of_the_peers_is_one_line() {
+    let other = "another";
+    for (key, settings, peer, routes, said) in [
         // What contains it behind a router does not take its packets.
         (
             other,
@@ -140,10 +163,7 @@ fn what_keeps_a_tunnel_from_carrying_is_one_line() {
             "add 9.9.9.9 via GATEWAY",
         ),
     ] {
-        let machine = lacking(|it| it.routes = [routes, ipv6_routes()]);
-        let found = failures(&machine, &tunnel(key, settings, peer));
-        assert_eq!(found.is_empty(), said.is_empty(), "{peer}: {found:?}");
-        assert!(found.concat().contains(said), "{said} in {found:?}");
+        expect(key, settings, peer, routes, said);
     }
 }
 
