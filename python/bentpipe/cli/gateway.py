@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer.core
@@ -12,7 +11,7 @@ from typer.core import TyperCommand
 from bentpipe import gateway as program
 
 
-def become(executable: str, arguments: Sequence[str]) -> NoReturn:
+def become(executable: str, arguments: list[str]) -> NoReturn:
     """Replace this process by a program; the first argument is its name."""
     os.execv(executable, arguments)
 

@@ -38,12 +38,13 @@ class KernelSetting:
 
     ``flow`` is the scope of the flows of a run in real time, and ``leg`` that of the legs of a PEP,
     whose connections each have their route. ``sysctls`` have the values for true, 0 is for false;
-    those of buffers are computed.
+    those of buffers are computed. ``route`` is the attribute of ip-route(8).
     """
 
     flow: Scope = "kernel"
     leg: Scope = "kernel"
     sysctls: Mapping[str, int | None] = field(default_factory=dict)
+    route: str = ""
 
 
 def _of_host(**sysctls: int | None) -> KernelSetting:
@@ -53,7 +54,7 @@ def _of_host(**sysctls: int | None) -> KernelSetting:
 KERNEL_TCP: Final[Mapping[str, KernelSetting]] = {
     "congestion_control": KernelSetting(flow="connection", leg="connection"),
     "mss_bytes": KernelSetting(flow="connection"),
-    "initial_window_segments": KernelSetting(flow="host", leg="connection"),
+    "initial_window_segments": KernelSetting(flow="host", leg="connection", route="initcwnd"),
     "sack": _of_host(tcp_sack=1),
     "timestamps": _of_host(tcp_timestamps=1),
     "window_scaling": _of_host(tcp_window_scaling=1),
