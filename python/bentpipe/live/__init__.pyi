@@ -16,5 +16,6 @@ from .pool import (
     processor_share as processor_share,
     run_plan as run_plan,
 )
+from .refused_tcp import refused_tcp as refused_tcp
 from .run import check_plan as check_plan
 from .tables import check_program as check_program, derived_metrics as derived_metrics

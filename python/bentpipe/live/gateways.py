@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 # By way of the package: the process that keeps a lab has no classes of scenarios.
-from bentpipe import gateway
+from bentpipe import gateway, live
 from bentpipe.errors import MachineError, Problem, ScenarioError
 from bentpipe.live import machine
 from bentpipe.live.kernel_tcp import (
@@ -146,9 +146,6 @@ def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500)
     hosts = gateway_hosts(plans)
     if not hosts:
         return
-    # The process that keeps a lab has no classes of scenarios.
-    from bentpipe.live.refused_tcp import refused_tcp  # noqa: PLC0415
-
     tunnels = [host for host in hosts if host.function("tunnel") is not None]
     peps = {host.end: pep for host in hosts if (pep := host.function("pep"))}
     messages = dict(text for host in tunnels for text in _refused_tunnel(host))
@@ -156,7 +153,7 @@ def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500)
         f"gateways.{end}.pep.{leg}.{field}": text
         for end, pep in peps.items()
         for leg in LEGS
-        for field, text in refused_tcp("leg", pep[leg], pep["lan_tcp"], mtu_bytes)
+        for field, text in live.refused_tcp("leg", pep[leg], pep["lan_tcp"], mtu_bytes)
     }
     if messages:
         problems = (
