@@ -265,7 +265,6 @@ def test_the_mean_of_several_runs_is_compared_with_that_of_as_many_simulated(
 
 @measures
 @needs("iperf3")
-@needs("nft")
 @pytest.mark.thorough
 def test_two_channels_without_and_with_the_daemon(tmp_path: Path) -> None:
     """Given 2 channels for 12 s, expect the simulated total and download time, plain and PEP.

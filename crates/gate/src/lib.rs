@@ -9,7 +9,6 @@ pub mod daemon;
 mod heartbeat;
 mod icmp;
 mod network;
-mod programs;
 pub mod relay;
 mod side;
 pub mod transparent;

@@ -42,13 +42,6 @@ impl TryFrom<String> for Network {
     }
 }
 
-impl Network {
-    /// The version of IP, as an option of the program `ip`.
-    pub(crate) fn version_option(&self) -> &'static str {
-        if self.address.is_ipv6() { "-6" } else { "-4" }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

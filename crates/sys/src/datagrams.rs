@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use crate::tcp_sockets::set;
+use crate::sockets::set;
 
 /// The most datagrams in a message: `UDP_MAX_SEGMENTS` of the kernels that have the fewest.
 pub const RUN_DATAGRAMS_MAX: usize = 64;

@@ -12,11 +12,11 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
-use crate::netlink::{half, word};
+use crate::netlink::{
+    MESSAGE_HEADER, NLMSG_DONE, NLMSG_ERROR, attributes, error, half, messages, truncated, word,
+};
 
 /// From linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
@@ -29,10 +29,8 @@ const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 1
 /// (`inet_diag_dump_icsk`).
 const LISTENERS: u32 = 1 << 10;
 
-const MESSAGE_HEADER: usize = 16;
 const REQUEST: usize = 56;
 const CONNECTION_HEADER: usize = 72;
-const ATTRIBUTE_HEADER: usize = 4;
 /// The kernel sends pages; no reply is longer than the receive buffer.
 const REPLY_BYTES: usize = 32 * 1024;
 /// More replies than any namespace of a lab needs.
@@ -154,20 +152,13 @@ fn request(family: u8, states: u32) -> [u8; MESSAGE_HEADER + REQUEST] {
 
 /// Parses one reply. Returns whether it ends the dump.
 fn parse_dump(reply: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
-    let mut rest = reply;
-    while let (Some(length), Some(kind)) = (word(rest, 0), half(rest, 4)) {
-        let length = length as usize;
-        let Some(body) = rest.get(MESSAGE_HEADER..length) else { break };
-        match kind {
+    for message in messages(reply) {
+        match message.kind {
             NLMSG_DONE => return Ok(true),
-            NLMSG_ERROR => {
-                let code = word(body, 0).map_or(0, u32::cast_signed);
-                return Err(io::Error::from_raw_os_error(code.saturating_neg()));
-            }
-            SOCK_DIAG_BY_FAMILY => found.extend(parse_connection(body)),
+            NLMSG_ERROR => return Err(error(message.body).unwrap_or_else(truncated)),
+            SOCK_DIAG_BY_FAMILY => found.extend(parse_connection(message.body)),
             _ => {}
         }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(false)
 }
@@ -176,16 +167,9 @@ fn parse_dump(reply: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
 fn parse_connection(body: &[u8]) -> Option<Connection> {
     let port = |at| body.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
     let (local_port, remote_port) = (port(4)?, port(6)?);
-    let mut rest = body.get(CONNECTION_HEADER..)?;
-    while let (Some(length), Some(kind)) = (half(rest, 0), half(rest, 2)) {
-        let length = usize::from(length);
-        let value = rest.get(ATTRIBUTE_HEADER..length)?;
-        if kind == INET_DIAG_INFO {
-            return Some(Connection { local_port, remote_port, ..tcp_info(value) });
-        }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    None
+    let mut attributes = attributes(body.get(CONNECTION_HEADER..)?);
+    let (_, info) = attributes.find(|&(kind, _)| kind == INET_DIAG_INFO)?;
+    Some(Connection { local_port, remote_port, ..tcp_info(info) })
 }
 
 /// `struct tcp_info`; newer kernels append fields.
@@ -276,7 +260,7 @@ mod tests {
     /// Given a reply of two messages truncated at any byte, expect the complete ones.
     #[test]
     fn truncated_messages_are_ignored() {
-        let mut one = vec![0; MESSAGE_HEADER + CONNECTION_HEADER + ATTRIBUTE_HEADER + 104];
+        let mut one = vec![0; MESSAGE_HEADER + CONNECTION_HEADER + 4 + 104];
         let length = one.len() as u32;
         one[0..4].copy_from_slice(&length.to_ne_bytes());
         one[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());

@@ -1,22 +1,30 @@
-//! State of a network interface: dropped packets and queue length (rtnetlink(7), `RTM_GETLINK`).
+//! A network interface (rtnetlink(7)): its dropped packets and queue length, its addresses and its MTU.
 //!
 //! Interfaces are identified by index, because their names can change.
 
 use std::io;
+use std::net::IpAddr;
 
-use crate::netlink::{RouteSocket, half, word};
+use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, RouteSocket, attribute, attributes, nested, word};
+use crate::route::{address_bytes, family};
 
-/// From linux/rtnetlink.h and linux/if_link.h.
+/// From linux/rtnetlink.h, linux/if_link.h and linux/if_addr.h.
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const IFLA_MTU: u16 = 4;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_STATS64: u16 = 23;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+const ADDR_GEN_MODE_NONE: u8 = 1;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
 /// `tx_dropped` is the eighth field of `struct rtnl_link_stats64`.
 const TX_DROPPED: usize = 7 * 8;
 
 /// `struct ifinfomsg`.
 const LINK_HEADER: usize = 16;
-const ATTRIBUTE_HEADER: usize = 4;
 
 /// The state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,19 +59,66 @@ impl Interface {
     /// # Errors
     /// The kernel's error, for example if the interface was deleted.
     pub fn state(&self) -> io::Result<InterfaceState> {
-        let mut request = [0; LINK_HEADER];
-        request[4..8].copy_from_slice(&self.index.to_ne_bytes());
-        self.socket.query(RTM_GETLINK, &request, RTM_NEWLINK, parse_link)
+        self.socket.query(RTM_GETLINK, &self.header(0), RTM_NEWLINK, parse_link)
+    }
+
+    /// The index of the interface.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Keeps the kernel from giving the interface a link-local address, and from sending router solicitations.
+    ///
+    /// # Errors
+    /// The kernel's error, for example without IPv6.
+    pub fn disable_link_local_address(&self) -> io::Result<()> {
+        let mut request = self.header(0);
+        nested(&mut request, IFLA_AF_SPEC, |request| {
+            nested(request, libc::AF_INET6 as u16, |request| {
+                attribute(request, IFLA_INET6_ADDR_GEN_MODE, &[ADDR_GEN_MODE_NONE]);
+            });
+        });
+        self.socket.change(RTM_NEWLINK, 0, &request)
+    }
+
+    /// Brings the interface up, with this MTU.
+    ///
+    /// # Errors
+    /// The kernel's error; it requires `CAP_NET_ADMIN`.
+    pub fn bring_up(&self, mtu_bytes: u32) -> io::Result<()> {
+        let mut request = self.header(libc::IFF_UP as u32);
+        attribute(&mut request, IFLA_MTU, &mtu_bytes.to_ne_bytes());
+        self.socket.change(RTM_NEWLINK, 0, &request)
+    }
+
+    /// Adds an address, with the length of the prefix of its network.
+    ///
+    /// # Errors
+    /// The kernel's error, for example if the interface has the address; it requires `CAP_NET_ADMIN`.
+    pub fn add_address(&self, address: IpAddr, prefix: u8) -> io::Result<()> {
+        // `struct ifaddrmsg`: of any flags, and valid everywhere.
+        let mut request = vec![family(address), prefix, 0, 0];
+        request.extend(self.index.to_ne_bytes());
+        attribute(&mut request, IFA_LOCAL, &address_bytes(address));
+        attribute(&mut request, IFA_ADDRESS, &address_bytes(address));
+        self.socket.change(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &request)
+    }
+
+    /// `struct ifinfomsg` of a request that sets these flags.
+    fn header(&self, flags: u32) -> Vec<u8> {
+        let mut header = vec![0; 4];
+        for word in [self.index, flags, flags] {
+            header.extend(word.to_ne_bytes());
+        }
+        header
     }
 }
 
 /// The attributes after `struct ifinfomsg`.
 fn parse_link(body: &[u8]) -> Option<InterfaceState> {
-    let mut rest = body.get(LINK_HEADER..)?;
     let (mut tx_dropped, mut tx_queue_len) = (None, None);
-    while let (Some(length), Some(kind)) = (half(rest, 0), half(rest, 2)) {
-        let length = usize::from(length);
-        let value = rest.get(ATTRIBUTE_HEADER..length)?;
+    for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {
             IFLA_STATS64 => {
                 let eight = value.get(TX_DROPPED..TX_DROPPED + 8)?;
@@ -72,7 +127,6 @@ fn parse_link(body: &[u8]) -> Option<InterfaceState> {
             IFLA_TXQLEN => tx_queue_len = word(value, 0),
             _ => {}
         }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(InterfaceState { tx_dropped: tx_dropped?, tx_queue_len: tx_queue_len? })
 }
@@ -82,14 +136,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = (4 + value.len() as u16).to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
-
     /// Given a reply with a 5-byte name, a queue length of 500 and statistics with 7 in the eighth
     /// field, expect these two values; without the statistics, nothing instead of zero.
     #[test]
@@ -97,10 +143,10 @@ mod tests {
         let statistics: Vec<u8> =
             (0..25_u64).flat_map(|number| u64::to_ne_bytes(number % 8)).collect();
         let mut body = vec![0; LINK_HEADER];
-        body.extend(attribute(3, b"link\0"));
-        body.extend(attribute(IFLA_TXQLEN, &500_u32.to_ne_bytes()));
+        attribute(&mut body, 3, b"link\0");
+        attribute(&mut body, IFLA_TXQLEN, &500_u32.to_ne_bytes());
         assert_eq!(parse_link(&body), None);
-        body.extend(attribute(IFLA_STATS64, &statistics));
+        attribute(&mut body, IFLA_STATS64, &statistics);
         let state = InterfaceState { tx_dropped: 7, tx_queue_len: 500 };
         assert_eq!(parse_link(&body), Some(state));
     }

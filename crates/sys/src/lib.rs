@@ -6,12 +6,12 @@
 
 pub mod clock;
 pub mod datagrams;
-mod dependent;
 pub mod diag;
 pub mod error;
 pub mod interface;
 mod netlink;
 pub mod netns;
+pub mod nftables;
 pub mod offload;
 pub mod packet_log;
 mod parent;
@@ -28,5 +28,4 @@ pub mod tun;
 mod unshare;
 pub mod user_namespace;
 
-pub use dependent::end_with_parent;
 pub use error::SystemError;

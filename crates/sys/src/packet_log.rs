@@ -11,12 +11,13 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-use crate::netlink::{half, word};
-use crate::tcp_sockets::set;
+use crate::netlink::{
+    NLM_F_ACK, NLM_F_REQUEST, NLMSG_ERROR, attribute, attributes, error, message, messages,
+    truncated,
+};
+use crate::sockets::set;
 
-/// From linux/netlink.h, linux/netfilter/nfnetlink.h and nfnetlink_log.h.
-const NLMSG_ERROR: u16 = 2;
-const REQUEST_ACK: u16 = 1 | 4;
+/// From linux/netfilter/nfnetlink.h and nfnetlink_log.h.
 const ULOG: u16 = 4 << 8;
 const CONFIG: u16 = ULOG | 1;
 const PACKET: u16 = ULOG;
@@ -25,10 +26,8 @@ const CFG_MODE: u16 = 2;
 const BIND: u8 = 1;
 const COPY_PACKET: u8 = 2;
 const PAYLOAD: u16 = 9;
-const MESSAGE_HEADER: usize = 16;
 /// `struct nfgenmsg`.
 const FAMILY_HEADER: usize = 4;
-const ATTRIBUTE_HEADER: usize = 4;
 
 /// More than the attributes of a packet beside its bytes.
 const OTHER_BYTES: usize = 512;
@@ -66,12 +65,9 @@ impl PacketLog {
         send(&socket, &configuration(group, bytes), SendFlags::empty())?;
         let mut reply = [0; 256];
         let (length, _) = recv(&socket, &mut reply[..], RecvFlags::empty())?;
-        match (half(&reply[..length], 4), word(&reply[..length], MESSAGE_HEADER)) {
-            (Some(NLMSG_ERROR), Some(0)) => {}
-            (Some(NLMSG_ERROR), Some(code)) => {
-                return Err(io::Error::from_raw_os_error(code.cast_signed().saturating_neg()));
-            }
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "no reply of nfnetlink")),
+        let answer = messages(&reply[..length]).next().filter(|each| each.kind == NLMSG_ERROR);
+        if let Some(error) = answer.map_or_else(|| Some(truncated()), |answer| error(answer.body)) {
+            return Err(error);
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self(socket))
@@ -110,64 +106,38 @@ impl From<PacketLog> for OwnedFd {
 fn configuration(group: u16, bytes: u32) -> Vec<u8> {
     let mut body = vec![0, 0];
     body.extend(group.to_be_bytes());
-    for (kind, value) in
-        [(CFG_CMD, vec![BIND]), (CFG_MODE, [&bytes.to_be_bytes()[..], &[COPY_PACKET, 0]].concat())]
-    {
-        body.extend(((ATTRIBUTE_HEADER + value.len()) as u16).to_ne_bytes());
-        body.extend(kind.to_ne_bytes());
-        body.extend(value);
-        body.resize(body.len().next_multiple_of(4), 0);
-    }
-    let mut message = ((MESSAGE_HEADER + body.len()) as u32).to_ne_bytes().to_vec();
-    message.extend(CONFIG.to_ne_bytes());
-    message.extend(REQUEST_ACK.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(body);
-    message
+    attribute(&mut body, CFG_CMD, &[BIND]);
+    attribute(&mut body, CFG_MODE, &[&bytes.to_be_bytes()[..], &[COPY_PACKET, 0]].concat());
+    message(CONFIG, NLM_F_REQUEST | NLM_F_ACK, 0, &body)
 }
 
 /// The packet in a message; `None` in one of another kind.
 fn payload(message: &[u8]) -> Option<&[u8]> {
-    let length = word(message, 0)? as usize;
-    if half(message, 4)? != PACKET {
-        return None;
-    }
-    let mut attributes = message.get(MESSAGE_HEADER + FAMILY_HEADER..length)?;
-    loop {
-        let (bytes, kind) = (half(attributes, 0)? as usize, half(attributes, 2)?);
-        if kind == PAYLOAD {
-            return attributes.get(ATTRIBUTE_HEADER..bytes);
-        }
-        attributes = attributes.get(bytes.max(ATTRIBUTE_HEADER).next_multiple_of(4)..)?;
-    }
+    let log = messages(message).next().filter(|each| each.kind == PACKET)?;
+    let mut attributes = attributes(log.body.get(FAMILY_HEADER..)?);
+    attributes.find(|&(kind, _)| kind == PAYLOAD).map(|(_, packet)| packet)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::word;
     use proptest::prelude::*;
 
-    fn message(kind: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    fn log_message(kind: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut body = vec![2, 0, 0, 7];
         for (kind, value) in attributes {
-            body.extend(((ATTRIBUTE_HEADER + value.len()) as u16).to_ne_bytes());
-            body.extend(kind.to_ne_bytes());
-            body.extend_from_slice(value);
-            body.resize(body.len().next_multiple_of(4), 0);
+            attribute(&mut body, *kind, value);
         }
-        let mut message = ((MESSAGE_HEADER + body.len()) as u32).to_ne_bytes().to_vec();
-        message.extend(kind.to_ne_bytes());
-        message.extend([0; 10]);
-        message.extend(body);
-        message
+        message(kind, 0, 0, &body)
     }
 
     #[test]
     fn the_packet_is_found_behind_other_attributes() {
-        let log = message(PACKET, &[(1, &[8, 0, 2, 0]), (10, b"odd"), (PAYLOAD, b"packet!")]);
+        let log = log_message(PACKET, &[(1, &[8, 0, 2, 0]), (10, b"odd"), (PAYLOAD, b"packet!")]);
         assert_eq!(payload(&log), Some(&b"packet!"[..]));
-        assert_eq!(payload(&message(PACKET, &[(1, &[8, 0, 2, 0])])), None);
-        assert_eq!(payload(&message(NLMSG_ERROR, &[(PAYLOAD, b"packet!")])), None);
+        assert_eq!(payload(&log_message(PACKET, &[(1, &[8, 0, 2, 0])])), None);
+        assert_eq!(payload(&log_message(NLMSG_ERROR, &[(PAYLOAD, b"packet!")])), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! UDP socket options that the standard library lacks, and timestamped receive.
+//! Socket options that the standard library lacks.
 
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Enables receive timestamps (`SO_TIMESTAMPNS`, socket(7)).
 ///
@@ -29,13 +29,14 @@ pub fn set_udp_segment(socket: &UdpSocket, bytes: i32) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, bytes)
 }
 
-#[allow(unsafe_code, reason = "the standard library has no names for these options")]
-fn set(socket: &UdpSocket, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
+/// Sets an option of any socket to an integer.
+#[allow(unsafe_code, reason = "neither std nor rustix has these options")]
+pub(crate) fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let bytes = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the kernel reads one int, which outlives the call.
     let done = unsafe {
         let value = (&raw const value).cast();
-        let bytes = size_of::<libc::c_int>() as libc::socklen_t;
-        libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes)
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, bytes)
     };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::diag::{Connection, tcp_info};
+use crate::sockets::set;
 
 /// More than `struct tcp_info` of Linux 6.18.
 const INFO_BYTES: usize = 512;
@@ -78,17 +79,6 @@ pub fn info(socket: impl AsFd) -> io::Result<Connection> {
 /// The kernel's error.
 pub fn set_max_segment(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, bytes.cast_signed())
-}
-
-#[allow(unsafe_code, reason = "neither std nor rustix has these options")]
-pub(crate) fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
-    let bytes = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the kernel reads one int, which outlives the call.
-    let done = unsafe {
-        let value = (&raw const value).cast();
-        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, bytes)
-    };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

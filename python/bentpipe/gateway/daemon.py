@@ -300,7 +300,7 @@ def become(config: GatewayConfig, plan: GatePlan, path: Path) -> NoReturn:
         os.set_inheritable(lock, True)
         os.chdir("/")
         binary = str(find_binary())
-        os.execve(binary, [PROGRAM], os.environ | {"PATH": machine.search_path()})
+        os.execve(binary, [PROGRAM], os.environ)
 
 
 def stop(name: str) -> dict[str, Any] | None:
@@ -367,7 +367,6 @@ def _spawn(folder: GatewayFolder, plan: GatePlan, lock: int) -> int:
             stdout=subprocess.DEVNULL,
             stderr=log,
             cwd="/",
-            env=os.environ | {"PATH": machine.search_path()},
             start_new_session=True,
             pass_fds=[lock],
         )

@@ -162,8 +162,8 @@ def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500)
         )
         raise ScenarioError(*problems)
     machine.find_binary()
-    for program in machine.PACKAGES if peps else ("ip",):
-        machine.require_program(program)
+    if any(initial_window(pep[leg]) is not None for pep in peps.values() for leg in LEGS):
+        machine.require_program("ip")
     require_congestion_controls(pep[leg] for pep in peps.values() for leg in LEGS)
 
 
@@ -391,8 +391,7 @@ def _spawn(core: _core.Lab, host: GatewayHost, public_keys: Mapping[str, str]) -
     # It reads its plan from standard input.
     shell = ["/bin/sh", "-c", 'exec "$0" <<END\n$1\nEND\n']
     command = [*shell, str(machine.find_binary()), json.dumps(plan)]
-    environment = [("PATH", machine.search_path())]
-    program = Program.start(partial(core.spawn, host.host, command, environment=environment))
+    program = Program.start(partial(core.spawn, host.host, command))
     return _Daemon(host, plan, program)
 
 

@@ -8,13 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket}
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use bentpipe_sys::interface::Interface;
+use bentpipe_sys::route::{Route, RouteKind, Routes};
 use bentpipe_sys::sockets::set_receive_buffer;
 use bentpipe_sys::tun::create_transient;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu, set_ipv6_v6only};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use super::tunnel_plan::{TunnelPeerPlan, TunnelPlan};
-use crate::programs::run;
 use crate::tunnel::PrivateKey;
 use crate::tunnel::path::{MTU_MIN, inner_mtu};
 
@@ -72,32 +73,34 @@ impl OpenTunnel {
     /// Brings the device up, with its addresses and the routes to the networks of the peers.
     ///
     /// # Errors
-    /// What `ip` printed, or that an endpoint would be reached through the tunnel itself.
+    /// The kernel's error, or that an endpoint would be reached through the tunnel itself.
     pub(super) fn configure(&self, plan: &TunnelPlan) -> io::Result<()> {
-        let device = plan.device.as_str();
+        let device = Interface::open(&plan.device)?;
         // The kernel would send router solicitations, which have no peer. Without IPv6 there is no such setting.
-        let _ = run("ip", &["link", "set", "dev", device, "addrgenmode", "none"], "");
-        let mtu = self.mtu.to_string();
-        run("ip", &["link", "set", "dev", device, "mtu", &mtu, "up"], "")?;
-        for address in &plan.addresses {
-            let version = address.version_option();
-            run("ip", &[version, "address", "add", &address.to_string(), "dev", device], "")?;
+        let _ = device.disable_link_local_address();
+        device
+            .bring_up(self.mtu.into())
+            .map_err(|error| named("device", &format!("bringing it up: {error}")))?;
+        for network in &plan.addresses {
+            device
+                .add_address(network.address, network.prefix)
+                .map_err(|error| named("addresses", &format!("{network}: {error}")))?;
         }
+        let routes = Routes::open()?;
         for network in plan.networks() {
-            let text = network.to_string();
-            let version = network.version_option();
-            run("ip", &[version, "route", "add", &text, "dev", device], "").map_err(|error| {
+            let interface = Some(device.index());
+            let kind = RouteKind::Unicast;
+            let route = Route { interface, ..Route::new(kind, network.address, network.prefix) };
+            routes.add(&route).map_err(|error| {
                 let fix = "to fix it: remove the other route to it, or name other networks";
-                named("networks", &format!("{text}: {error}; {fix}"))
+                named("networks", &format!("{network}: {error}; {fix}"))
             })?;
         }
         for (peer, endpoint) in plan.peers.iter().zip(&self.endpoints) {
             let Some(endpoint) = endpoint else { continue };
             // Without a route there is no loop.
-            let route = run("ip", &["route", "get", &endpoint.ip().to_string()], "");
-            let words = route.unwrap_or_default();
-            let words: Vec<_> = words.split_whitespace().collect();
-            if words.windows(2).any(|pair| pair == ["dev", device]) {
+            let route = routes.lookup(endpoint.ip());
+            if route.is_ok_and(|route| route.interface == Some(device.index())) {
                 let ip = endpoint.ip();
                 return Err(named(
                     &format!("peers: {}: endpoint", peer.name),

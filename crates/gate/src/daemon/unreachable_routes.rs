@@ -7,13 +7,15 @@
 
 use std::io;
 
+use bentpipe_sys::route::{Route, RouteKind, Routes};
+use rustix::net::netdevice::index_to_name;
+
 use super::tunnel_plan::{FailMode, TunnelPlan};
 use crate::network::Network;
-use crate::programs::run;
 
 /// Tells these routes from those of others. The kernel does not interpret protocols of routes above 4 (rtnetlink(7)), and
 /// iproute2 and routing daemons have no such number (`rt_protos`).
-const PROTOCOL: &str = "98";
+const PROTOCOL: u8 = 98;
 
 /// The metrics of routes without one, which the tunnel's own have, by version of IP: `IP6_RT_PRIO_USER` of the kernel.
 const DEFAULT_METRICS: [u32; 2] = [0, 1_024];
@@ -28,12 +30,13 @@ impl UnreachableRoutes {
     /// Adds the routes of a tunnel that fails closed, but for those that a killed daemon has left.
     ///
     /// # Errors
-    /// What `ip` printed, for instance because another route has the same network and metric; or another route would be used
+    /// The kernel's error, for instance because another route has the same network and metric; or another route would be used
     /// before that of the tunnel. No route was added.
     pub(super) fn add(plan: &TunnelPlan) -> io::Result<Self> {
         let mut routes = Self::default();
+        let kernel = Routes::open()?;
         for network in networks(plan) {
-            let found = find(network)?;
+            let found = find(&kernel, network)?;
             if let Some(route) = found.earlier {
                 let why = "another route to it is used before that of the tunnel";
                 return Err(refused(network, &format!("{why}; to fix it: ip route del {route}")));
@@ -41,7 +44,7 @@ impl UnreachableRoutes {
             if found.is_there {
                 continue;
             }
-            change("add", network).map_err(|error| {
+            kernel.add(&unreachable(network)).map_err(|error| {
                 let other = format!("the other route of metric {} to it", metric(network));
                 let fix = format!("to fix it: remove {other}, or fail = \"open\"");
                 refused(network, &format!("{error}; {fix}"))
@@ -59,23 +62,22 @@ impl UnreachableRoutes {
 
 impl Drop for UnreachableRoutes {
     fn drop(&mut self) {
-        for &network in &self.added {
-            let _ = change("del", network);
-        }
+        let _ = remove(self.added.iter().copied());
     }
 }
 
 /// Removes the routes to these networks, also those of a daemon that was killed. What is not there is no error.
 ///
 /// # Errors
-/// What `ip` printed; the other routes are removed.
+/// The kernel's error; the other routes are removed.
 pub(super) fn remove(networks: impl Iterator<Item = Network>) -> io::Result<()> {
     let mut outcome = Ok(());
+    let routes = Routes::open()?;
     for network in networks {
-        if let Err(error) = change("del", network)
-            && find(network).is_ok_and(|found| found.is_there)
+        if let Err(error) = routes.delete(&unreachable(network))
+            && find(&routes, network).is_ok_and(|found| found.is_there)
         {
-            outcome = Err(error);
+            outcome = Err(refused(network, &error.to_string()));
         }
     }
     outcome
@@ -95,39 +97,41 @@ fn metric(network: Network) -> u32 {
     own_metric(network) + 1
 }
 
-fn change(verb: &str, network: Network) -> io::Result<()> {
-    let (text, metric) = (network.to_string(), metric(network).to_string());
-    let version = network.version_option();
-    let route = ["unreachable", &text, "metric", &metric, "proto", PROTOCOL];
-    run("ip", &[&[version, "route", verb], &route[..]].concat(), "").map(|_| ())
+/// The route that remains when that of the tunnel is gone.
+fn unreachable(network: Network) -> Route {
+    let (protocol, metric) = (PROTOCOL, metric(network));
+    let route = Route::new(RouteKind::Unreachable, network.address, network.prefix);
+    Route { protocol, metric, ..route }
 }
 
 /// The routes to a network.
-#[derive(Default)]
 struct Found {
     /// Whether the unreachable one is there.
     is_there: bool,
-    /// A route that is used before that of the tunnel, as `ip` shows it.
+    /// A route that is used before that of the tunnel, as `ip` takes it.
     earlier: Option<String>,
 }
 
-fn find(network: Network) -> io::Result<Found> {
-    let text = network.to_string();
-    let shown = run("ip", &[network.version_option(), "route", "show", "exact", &text], "")?;
-    let mut found = Found::default();
-    // The next hops of a route are on lines of their own, after a tab.
-    for line in shown.lines().filter(|line| !line.starts_with(char::is_whitespace)) {
-        let words: Vec<_> = line.split_whitespace().collect();
-        let after = |name| words.windows(2).find(|pair| pair[0] == name).map(|pair| pair[1]);
-        let shown_metric: u32 = after("metric").and_then(|text| text.parse().ok()).unwrap_or(0);
-        if shown_metric < own_metric(network) {
-            found.earlier = Some(line.trim().to_owned());
-        }
-        found.is_there |= shown_metric == metric(network)
-            && words.first() == Some(&"unreachable")
-            && after("proto") == Some(PROTOCOL);
-    }
-    Ok(found)
+fn find(routes: &Routes, network: Network) -> io::Result<Found> {
+    let found = routes.to_network(network.address, network.prefix)?;
+    let own = unreachable(network);
+    let is_own = |route: &Route| {
+        (route.kind, route.protocol, route.metric) == (own.kind, own.protocol, own.metric)
+    };
+    let earlier = found.iter().find(|route| route.metric < own_metric(network));
+    Ok(Found {
+        is_there: found.iter().any(is_own),
+        earlier: earlier.map(|route| shown(routes, route, network)),
+    })
+}
+
+/// A route in the language of `ip`.
+fn shown(routes: &Routes, route: &Route, network: Network) -> String {
+    let gateway = route.gateway.map(|gateway| format!(" via {gateway}"));
+    let name = route.interface.and_then(|index| index_to_name(routes, index).ok());
+    let device = name.map(|name| format!(" dev {name}"));
+    let [gateway, device] = [gateway, device].map(Option::unwrap_or_default);
+    format!("{network}{gateway}{device} metric {}", route.metric)
 }
 
 fn refused(network: Network, why: &str) -> io::Error {

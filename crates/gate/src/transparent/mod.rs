@@ -8,9 +8,11 @@
 //!
 //! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
+mod apply;
 mod asymmetric;
 mod deferred;
 mod hold_lease;
+mod matches;
 mod pending_accepts;
 mod recent;
 mod rules;
@@ -18,6 +20,7 @@ mod selection;
 mod sockets;
 mod syn;
 mod syn_holder;
+mod table;
 
 pub use hold_lease::HoldLease;
 pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::matches::{End, Expressions, accept, in_networks, to_ports, version};
 use crate::network::Network;
 
 /// So that a plan is one message.
@@ -31,49 +32,36 @@ impl Connections {
         }
     }
 
-    /// The networks of a version of IP, as a set of nftables.
-    fn networks(&self, is_ipv6: bool) -> Option<String> {
-        let of_version = |network: &&Network| network.address.is_ipv6() == is_ipv6;
-        set_of(self.networks.iter().filter(of_version).map(ToString::to_string))
+    fn networks(&self, is_ipv6: bool) -> Vec<Network> {
+        let networks = self.networks.iter().copied();
+        networks.filter(|network| network.address.is_ipv6() == is_ipv6).collect()
     }
-
-    fn ports(&self) -> Option<String> {
-        set_of(self.ports.iter().map(|[first, last]| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
-        }))
-    }
-}
-
-/// A set of nftables; `None` if it is empty.
-pub(super) fn set_of(elements: impl Iterator<Item = String>) -> Option<String> {
-    let elements: Vec<_> = elements.collect();
-    (!elements.is_empty()).then(|| format!("{{ {} }}", elements.join(", ")))
 }
 
 /// The rules that let SYNs pass unless the relay is to have their connections: all but those that are in a network or to a
 /// port of `except`; if `only` has networks, those in them alone; if it has ports, those to them alone.
-pub(super) fn passing(except: &Connections, only: &Connections) -> Vec<String> {
+pub(super) fn passing(except: &Connections, only: &Connections) -> Vec<Expressions> {
     let mut rules = Vec::new();
-    let mut pass = |condition: &str| rules.push(format!("{condition} accept"));
-    for (version, is_ipv6) in [("ip", false), ("ip6", true)] {
-        if let Some(networks) = except.networks(is_ipv6) {
-            pass(&format!("{version} saddr {networks}"));
-            pass(&format!("{version} daddr {networks}"));
-        }
-        match only.networks(is_ipv6) {
-            Some(networks) => {
-                pass(&format!("{version} saddr != {networks} {version} daddr != {networks}"));
+    let mut pass = |parts: &[Expressions]| rules.push([parts.concat(), vec![accept()]].concat());
+    for is_ipv6 in [false, true] {
+        let (excepted, selected) = (except.networks(is_ipv6), only.networks(is_ipv6));
+        if !excepted.is_empty() {
+            for end in [End::Source, End::Destination] {
+                pass(&[version(is_ipv6), in_networks(end, &excepted, false)]);
             }
-            None if only.networks.is_empty() => {}
-            None => pass(&format!("meta nfproto ipv{}", if is_ipv6 { 6 } else { 4 })),
+        }
+        if !selected.is_empty() {
+            let outside = |end| in_networks(end, &selected, true);
+            pass(&[version(is_ipv6), outside(End::Source), outside(End::Destination)]);
+        } else if !only.networks.is_empty() {
+            pass(&[version(is_ipv6)]);
         }
     }
-    if let Some(ports) = except.ports() {
-        pass(&format!("tcp dport {ports}"));
+    if !except.ports.is_empty() {
+        pass(&[to_ports(&except.ports, false)]);
     }
-    if let Some(ports) = only.ports() {
-        pass(&format!("tcp dport != {ports}"));
+    if !only.ports.is_empty() {
+        pass(&[to_ports(&only.ports, true)]);
     }
     rules
 }
@@ -93,29 +81,15 @@ mod tests {
     }
 
     /// Given exceptions, expect a rule for either end of a connection in each version, and one for the port of its server.
-    #[test]
-    fn what_is_excepted_passes() {
-        let except = connections(&["10.0.0.0/8", "fd00::/64"], &[[22, 22], [8_000, 8_099]]);
-        let expected = [
-            "ip saddr { 10.0.0.0/8 } accept",
-            "ip daddr { 10.0.0.0/8 } accept",
-            "ip6 saddr { fd00::/64 } accept",
-            "ip6 daddr { fd00::/64 } accept",
-            "tcp dport { 22, 8000-8099 } accept",
-        ];
-        assert_eq!(passing(&except, &Connections::default()), expected);
-    }
-
     /// Given networks of IPv4 alone, expect all connections of IPv6 to pass, and those of IPv4 with no end in them.
     #[test]
-    fn all_but_a_selection_passes() {
+    fn every_list_has_its_rules() {
+        let none = Connections::default;
+        let except = connections(&["10.0.0.0/8", "fd00::/64"], &[[22, 22], [8_000, 8_099]]);
+        assert_eq!(passing(&except, &none()).len(), 5);
         let only = connections(&["10.0.0.0/8", "192.0.2.1/32"], &[[443, 443]]);
-        let expected = [
-            "ip saddr != { 10.0.0.0/8, 192.0.2.1/32 } ip daddr != { 10.0.0.0/8, 192.0.2.1/32 } accept",
-            "meta nfproto ipv6 accept",
-            "tcp dport != { 443 } accept",
-        ];
-        assert_eq!(passing(&Connections::default(), &only), expected);
+        let rules = passing(&none(), &only);
+        assert_eq!((rules.len(), &rules[1]), (3, &[version(true), vec![accept()]].concat()));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The daemon on a router between two networks, with real clients and servers. It takes root, and the
-//! programs `nft` and `ip`.
+//! The daemon on a router between two networks, with real clients and servers. It takes root, and for the
+//! networks and what is seen from outside the programs `ip` and `nft`.
 
 mod asymmetric;
 mod ending;
@@ -17,3 +17,4 @@ mod selection;
 mod setup;
 mod streams;
 mod supervision;
+mod tables;

@@ -16,7 +16,7 @@ use bentpipe_sys::netns::Namespace;
 /// The longest time without progress. A SYN that is lost three times takes 1 + 2 + 4 s (RFC 6298), the limit of the
 /// plan for servers 3 s; the rest is for a machine that stands still meanwhile.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
-/// What a router with a daemon needs, beside root.
+/// What the tests of a router need, beside root.
 pub(crate) const PROGRAMS: [&str; 2] = ["nft", "ip"];
 /// The addresses of the server, by version of IP.
 pub(crate) const SERVERS: [&str; 2] = ["10.2.0.2", "fd02::2"];
@@ -217,7 +217,7 @@ pub(crate) fn until(condition: impl Fn() -> bool) {
     panic!("this was waited for in vain");
 }
 
-/// The worker of a daemon, or the first of several. At times a daemon has other children for a moment: `nft`.
+/// The worker of a daemon, or the first of several.
 pub(crate) fn worker(daemon: &Child) -> u32 {
     let pid = daemon.id();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));

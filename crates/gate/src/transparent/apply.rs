@@ -1,0 +1,113 @@
+//! Changes of the kernel's rules: those of the table, in one transaction each, and those of routing.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bentpipe_sys::interface::Interface;
+use bentpipe_sys::nftables::Batch;
+use bentpipe_sys::route::{MarkRule, Route, RouteKind, Routes};
+
+use super::rules::{Rules, marks};
+use super::table;
+
+impl Rules {
+    /// Adds all rules. New connections pass without the relay until [`Rules::renew`].
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn add(&self) -> io::Result<()> {
+        self.remove_routes();
+        self.routes(Routes::add, Routes::add_rule)?;
+        self.replace()
+    }
+
+    /// Replaces the table, for instance by one with other listeners. As after [`Rules::add`], new connections pass until
+    /// [`Rules::renew`].
+    ///
+    /// # Errors
+    /// As [`Rules::add`].
+    pub fn replace(&self) -> io::Result<()> {
+        self.commit(|batch| self.make(batch))
+    }
+
+    /// Lets the relay have the new connections that these rules select, in place of others. Those that it has go on, and
+    /// the others do not pass meanwhile. A table that another program has removed is made again, as by [`Rules::replace`].
+    ///
+    /// # Errors
+    /// As [`Rules::add`]; nothing is changed.
+    pub fn select(&self) -> io::Result<()> {
+        let changed = self.commit(|batch| self.select_in(batch));
+        let is_removed = || table::has_passing(&self.table).is_ok_and(|is_there| !is_there);
+        if changed.is_err() && is_removed() { self.replace() } else { changed }
+    }
+
+    /// Lets new connections pass without the relay from now on.
+    ///
+    /// # Errors
+    /// As [`Rules::add`]; then they pass after [`LEASE`](super::LEASE).
+    pub fn release(&self) -> io::Result<()> {
+        self.commit(table::release)
+    }
+
+    /// Holds new connections for the relay during the next [`LEASE`](super::LEASE). A table that another program has removed, for
+    /// instance by `nft flush ruleset`, is made again.
+    ///
+    /// # Errors
+    /// As [`Rules::add`].
+    pub fn renew(&self) -> io::Result<()> {
+        self.commit(table::renew).or_else(|_| {
+            self.commit(|batch| {
+                self.make(batch);
+                table::renew(batch);
+            })
+        })
+    }
+
+    /// Removes all rules. Those that are not there are no error.
+    ///
+    /// # Errors
+    /// As [`Rules::add`].
+    pub fn remove(&self) -> io::Result<()> {
+        self.remove_routes();
+        self.commit(table::remove)
+    }
+
+    /// Applies changes to the table, all or none.
+    fn commit(&self, change: impl FnOnce(&mut Batch)) -> io::Result<()> {
+        let mut batch = Batch::new(&self.table);
+        change(&mut batch);
+        batch.commit()
+    }
+
+    fn remove_routes(&self) {
+        // It fails if there is none.
+        let _ = self.routes(Routes::delete, Routes::delete_rule);
+    }
+
+    /// Changes the routing rule of the marks and the route of its table, for each version of IP. Returns the first error.
+    fn routes(
+        &self,
+        change: impl Fn(&Routes, &Route) -> io::Result<()>,
+        change_rule: impl Fn(&Routes, MarkRule, bool) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let routes = Routes::open()?;
+        let loopback = Interface::open("lo")?.index();
+        let table = self.route_table;
+        let rule = MarkRule { mark: self.mark, mask: !(marks(self.processes) - 1), table };
+        let mut done = Ok(());
+        for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            let interface = Some(loopback);
+            let route = Route { interface, table, ..Route::new(RouteKind::Local, any, 0) };
+            let changes = [change_rule(&routes, rule, any.is_ipv6()), change(&routes, &route)];
+            for (changed, object) in changes.into_iter().zip(["rule", "route"]) {
+                let named = |error: io::Error| {
+                    let version = if any.is_ipv6() { "IPv6" } else { "IPv4" };
+                    let text = format!("the routing {object} of table {table}, {version}: {error}");
+                    io::Error::new(error.kind(), text)
+                };
+                done = done.and(changed.map_err(named));
+            }
+        }
+        done
+    }
+}

@@ -1,0 +1,146 @@
+//! The rules of the firewall, as the program `nft` lists them.
+
+use std::io::ErrorKind;
+
+use bentpipe_gate::Network;
+use bentpipe_gate::transparent::{Connections, Rules, SideRules};
+
+use crate::router::{Host, Router};
+use crate::setup::is_possible;
+
+const LIST: &str = "nft list table inet bentpipe";
+
+fn connections(networks: &[&str], ports: &[[u16; 2]]) -> Connections {
+    let network = |&text: &&str| Network::try_from(text.to_owned()).expect("a network");
+    Connections { networks: networks.iter().map(network).collect(), ports: ports.to_vec() }
+}
+
+fn side(interfaces: &[&str], listeners: &[[u16; 2]]) -> SideRules {
+    let interfaces = interfaces.iter().map(|&name| name.to_owned()).collect();
+    SideRules { interfaces, listeners: listeners.to_vec() }
+}
+
+/// Clients on both sides, two processes, and lists of one and of several entries.
+fn both() -> Rules {
+    Rules {
+        table: "bentpipe".to_owned(),
+        mark: 8,
+        processes: 2,
+        route_table: 100,
+        sides: [
+            side(&["lan0", "lan1"], &[[4_000, 6_000], [4_002, 6_002]]),
+            side(&["sat0"], &[[4_001, 6_001], [4_003, 6_003]]),
+        ],
+        except: connections(
+            &["10.0.0.0/8", "192.0.2.1/32", "fd00::/64"],
+            &[[22, 22], [8_000, 8_099]],
+        ),
+        only: connections(&["172.16.0.0/12", "2001:db8::/32", "2001:dba::/33"], &[[443, 443]]),
+    }
+}
+
+/// Clients on one side, one process, and lists that leave nothing out.
+fn lan() -> Rules {
+    Rules {
+        table: "bentpipe".to_owned(),
+        mark: 6,
+        processes: 1,
+        route_table: 65_535,
+        sides: [side(&["lan0"], &[[4_000, 6_000]]), side(&[], &[])],
+        except: connections(&["::/0"], &[[80, 90]]),
+        only: connections(&["10.0.0.0/9", "10.128.0.0/9"], &[[1, 1_023], [1_024, 65_535]]),
+    }
+}
+
+/// Given rules, expect the same listing as from their text in the language of `nft`, also if they replace others.
+#[test]
+fn tables_are_listed_as_their_texts() {
+    if !is_possible() {
+        return;
+    }
+    let router = Router::new("tables");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/daemon/tables");
+    for (name, rules) in [("both", both()), ("lan", lan())] {
+        router.command(Host::Client, &format!("nft -f {folder}/{name}.nft"));
+        router.on(Host::Gateway, || rules.replace()).expect("the kernel takes the rules");
+        let expected = router.command(Host::Client, LIST);
+        assert_listing(name, &router.gateway(LIST), &expected);
+    }
+    router.on(Host::Gateway, || both().remove()).expect("they are removed");
+    assert_eq!(router.gateway("nft list ruleset"), "");
+}
+
+/// Names the first line that differs.
+fn assert_listing(name: &str, listed: &str, expected: &str) {
+    for (found, line) in listed.lines().zip(expected.lines()) {
+        assert_eq!(found, line, "{name}");
+    }
+    assert_eq!(listed, expected, "{name}");
+}
+
+/// Given the longest lists, which take several messages, expect all of their entries, and another selection in their place.
+#[test]
+fn long_lists_are_complete() {
+    if !is_possible() {
+        return;
+    }
+    let router = Router::new("lists");
+    let network = |number| {
+        Network::try_from(match number % 2 {
+            0 => format!("10.{number}.0.0/16"),
+            _ => format!("fd00:{number:x}::/32"),
+        })
+    };
+    let networks: Vec<_> = (0..256).map(|number| network(number).expect("a network")).collect();
+    let ports: Vec<_> = (1..=256).map(|number| [number * 4, number * 4 + 1]).collect();
+    let long = Connections { networks, ports };
+    let rules = Rules { except: long.clone(), only: long.clone(), ..both() };
+    router.on(Host::Gateway, || rules.replace()).expect("the kernel takes the rules");
+    let shown = router.gateway("nft list chain inet bentpipe passing");
+    for network in &long.networks {
+        // For either end, in both lists.
+        assert_eq!(shown.matches(&format!(" {network}")).count(), 4, "{network}");
+    }
+    for [first, last] in &long.ports {
+        assert_eq!(shown.matches(&format!(" {first}-{last}")).count(), 2, "{first}");
+    }
+    let none = Rules { except: Connections::default(), only: Connections::default(), ..both() };
+    router.on(Host::Gateway, || none.select()).expect("the kernel takes the rules");
+    let shown = router.gateway("nft list chain inet bentpipe passing");
+    assert!(!shown.contains("accept"), "{shown}");
+}
+
+/// Given a table that another program has removed, expect a renewal and another selection to make it again, and a release
+/// to fail; given one that is there, expect these to change the set of what is held.
+#[test]
+fn a_table_that_is_gone_is_made_again() {
+    if !is_possible() {
+        return;
+    }
+    let router = Router::new("healed");
+    let on_gateway = |change: &(dyn Fn(&Rules) -> std::io::Result<()> + Sync)| {
+        let rules = both();
+        router.on(Host::Gateway, || change(&rules))
+    };
+    let holds = || router.gateway("nft list set inet bentpipe alive").contains("tcp expires");
+    on_gateway(&Rules::renew).expect("the table is made");
+    assert!(holds());
+    on_gateway(&Rules::release).expect("the table is there");
+    assert!(!holds());
+    on_gateway(&Rules::renew).expect("the table is there");
+    assert!(holds());
+    let listed = router.gateway(LIST);
+    router.gateway("nft flush ruleset");
+    let error = on_gateway(&Rules::release).expect_err("the table is gone");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let object = "nftables: set alive in table inet bentpipe: ";
+    assert!(error.to_string().starts_with(object), "{error}");
+    on_gateway(&Rules::select).expect("the table is made");
+    assert!(!holds());
+    let without_lease =
+        |text: &str| text.lines().filter(|line| !line.contains("elements")).collect::<String>();
+    assert_eq!(without_lease(&router.gateway(LIST)), without_lease(&listed));
+    for _ in 0..2 {
+        on_gateway(&Rules::remove).expect("nothing is left");
+    }
+}
