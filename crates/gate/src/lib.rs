@@ -11,10 +11,9 @@ mod icmp;
 mod network;
 mod programs;
 pub mod relay;
-mod side;
 pub mod transparent;
 pub mod tunnel;
 
+pub use bentpipe_core::pep::Side;
 pub use heartbeat::{Heartbeat, HeartbeatMonitor};
 pub use network::Network;
-pub use side::Side;

@@ -5,8 +5,8 @@ use std::fs;
 use bentpipe_sys::sysctl;
 
 use super::PepPlan;
+use crate::Side;
 use crate::relay::Relay;
-use crate::side::Side;
 use crate::transparent::{LegSettings, SynHolder};
 
 /// The memory of a process that relays, without connections: its program, its stacks and its allocator.

@@ -7,8 +7,8 @@ use bentpipe_core::time::Duration as Limit;
 use serde::{Deserialize, Serialize};
 
 use super::plan_checks::{is_interface, refused};
+use crate::Side;
 use crate::relay::Config;
-use crate::side::Side;
 use crate::transparent::{Connections, LegSettings, Rules, SideRules, SynHolderConfig, marks};
 
 /// The settings of a PEP.
@@ -186,6 +186,7 @@ impl PepPlan {
 
     pub(super) fn syn_holder(&self) -> SynHolderConfig {
         SynHolderConfig {
+            connections: self.connections,
             held: self.connections.min(HELD),
             connect_limit: Limit::from_nanos(self.connect_limit_ns),
             early_accept: self.early_accept,
