@@ -50,7 +50,7 @@ pub(super) fn relay(
     let lease = Arc::new(HoldLease::start()?);
     let sockets = Arc::new(BrokeredSockets::new(supply));
     // The end of the process ends their threads. To wait for one that hangs would keep it.
-    let syn_holder = SynHolder::start(taps, sockets, Arc::clone(&lease), pep.syn_holder())?;
+    let syn_holder = SynHolder::start(taps, sockets, Arc::clone(&lease), pep.admission())?;
     let mut syn_holder = ManuallyDrop::new(syn_holder);
     let relay = Relay::start(listeners, syn_holder.dial(), pep.relay())?;
     let mut relay = ManuallyDrop::new(relay);

@@ -21,4 +21,4 @@ pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};
 pub use selection::Connections;
 pub use sockets::{Direct, LegSettings, Sockets, listener, raw};
 pub use syn::{Ends, Syn};
-pub use syn_holder::{SynHolder, SynHolderConfig, Taps};
+pub use syn_holder::{SynHolder, Taps};

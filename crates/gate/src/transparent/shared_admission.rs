@@ -6,21 +6,14 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bentpipe_core::pep::{Admission, AdmissionConfig};
-use bentpipe_core::time::Duration;
 use bentpipe_sys::tcp_sockets::Version;
 use rustix::io::Errno;
 use rustix::net::{bind, connect, getsockname, sockopt};
 
-use super::SynHolderConfig;
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn};
 use crate::Side;
 use crate::relay::{Dial, Dialed};
-
-/// More than a retransmitted SYN takes from its client to here.
-const STARTED_MEMORY: Duration = Duration::from_secs(10);
-/// The oldest of more connections or paths are forgotten, so that a flood of SYNs takes no memory.
-const REMEMBERED: usize = 4_096;
 
 /// A SYN that waits.
 pub(super) struct HeldSyn {
@@ -41,16 +34,16 @@ pub(super) enum PendingLeg {
 }
 
 /// The admission of the daemon's connections.
-pub(super) type Connections = Admission<Ends, HeldSyn, PendingLeg>;
+pub(super) type DaemonAdmission = Admission<Ends, HeldSyn, PendingLeg>;
 
 /// See the module documentation.
 pub(super) struct SharedAdmission {
-    connections: Arc<Mutex<Connections>>,
+    admission: Arc<Mutex<DaemonAdmission>>,
     sockets: Arc<dyn Sockets>,
 }
 
 /// Counts a connection as open until it is dropped.
-struct Open(Arc<Mutex<Connections>>);
+struct Open(Arc<Mutex<DaemonAdmission>>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -59,22 +52,13 @@ impl Drop for Open {
 }
 
 impl SharedAdmission {
-    pub(super) fn new(config: SynHolderConfig, sockets: Arc<dyn Sockets>) -> Self {
-        let admission = Admission::new(AdmissionConfig {
-            connections_max: config.connections,
-            waiting_max: config.held,
-            handshake_max: config.connect_limit,
-            early_accept: config.early_accept,
-            started_memory: STARTED_MEMORY,
-            may_be_asymmetric: true,
-            remembered_max: REMEMBERED,
-        });
-        Self { connections: Arc::new(Mutex::new(admission)), sockets }
+    pub(super) fn new(config: AdmissionConfig, sockets: Arc<dyn Sockets>) -> Self {
+        Self { admission: Arc::new(Mutex::new(Admission::new(config))), sockets }
     }
 
     /// Not to be held while a connection is dropped, or during a system call that can wait.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Connections> {
-        lock(&self.connections)
+    pub(super) fn lock(&self) -> MutexGuard<'_, DaemonAdmission> {
+        lock(&self.admission)
     }
 
     /// Starts to connect from the address of a client on a side to its server, with the DSCP of its SYN.
@@ -99,7 +83,7 @@ impl Dial for SharedAdmission {
         let ends = Ends { client: from, server: getsockname(client)?.try_into()? };
         let accepted = self.lock().on_accepted(&ends);
         let leg = accepted.ok_or(Errno::NOTCONN)?;
-        let permit = Open(Arc::clone(&self.connections));
+        let permit = Open(Arc::clone(&self.admission));
         let (server, is_connected) = match leg {
             PendingLeg::Connected(server) => (server, true),
             PendingLeg::Unopened { traffic_class } => {
@@ -110,8 +94,8 @@ impl Dial for SharedAdmission {
     }
 }
 
-fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
-    connections.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(admission: &Mutex<DaemonAdmission>) -> MutexGuard<'_, DaemonAdmission> {
+    admission.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn version(address: SocketAddr) -> Version {
@@ -124,7 +108,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use bentpipe_core::pep::Decision;
-    use bentpipe_core::time::Instant;
+    use bentpipe_core::time::{Duration, Instant};
     use rustix::net::sockopt::set_socket_linger;
     use rustix::net::{SocketFlags, acceptfrom_with};
 
@@ -142,8 +126,15 @@ mod tests {
             client: client.local_addr().expect("connected"),
             server: listener.local_addr().expect("bound"),
         };
-        let connect_limit = Duration::from_secs(1);
-        let config = SynHolderConfig { connections: 1, held: 1, connect_limit, early_accept: true };
+        let config = AdmissionConfig {
+            connections_max: 1,
+            waiting_max: 1,
+            handshake_max: Duration::from_secs(1),
+            early_accept: true,
+            started_memory: Duration::ZERO,
+            may_be_asymmetric: true,
+            remembered_max: 1,
+        };
         let shared = SharedAdmission::new(config, Arc::new(Direct::default()));
         let decision = shared.lock().on_syn(ends, 7, Side::Lan, Instant::START);
         assert_eq!(decision, Decision::Accept);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use bentpipe_core::pep::{AdmissionCounters, Answer, Decision, Reply};
+use bentpipe_core::pep::{AdmissionConfig, AdmissionCounters, Answer, Decision, Reply};
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::packet_log::PacketLog;
@@ -18,7 +18,7 @@ use slab::Slab;
 
 use super::SYN_BYTES_MAX;
 use super::hold_lease::HoldLease;
-use super::shared_admission::{Connections, HeldSyn, PendingLeg, SharedAdmission, version};
+use super::shared_admission::{DaemonAdmission, HeldSyn, PendingLeg, SharedAdmission, version};
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn, Unreachable};
 use crate::Side;
@@ -35,19 +35,6 @@ const STOP: u64 = u64::MAX;
 const STALE: u64 = u64::MAX - 1;
 /// The tokens of taps are above those of legs.
 const TAPS: u64 = 1 << 32;
-
-/// The settings of a SYN holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SynHolderConfig {
-    /// The most connections that are split at the same time. Those beyond it pass without the relay.
-    pub connections: usize,
-    /// The most SYNs that are held. Those beyond it pass without the relay.
-    pub held: usize,
-    /// How long a server may take to answer, and then the client.
-    pub connect_limit: Duration,
-    /// Whether clients are accepted before their servers have answered.
-    pub early_accept: bool,
-}
 
 /// The sockets on which SYNs arrive and leave.
 #[derive(Debug)]
@@ -74,7 +61,7 @@ impl SynHolder {
     /// The most memory for a SYN that is held: the packet, its entry in the admission, and its leg, in a list that doubles
     /// when it is full.
     pub const HELD_BYTES: usize =
-        SYN_BYTES_MAX + Connections::ENTRY_BYTES + 2 * size_of::<(usize, Ends, OwnedFd)>();
+        SYN_BYTES_MAX + DaemonAdmission::ENTRY_BYTES + 2 * size_of::<(usize, Ends, OwnedFd)>();
 
     /// Starts the thread of a SYN holder.
     ///
@@ -84,7 +71,7 @@ impl SynHolder {
         taps: Taps,
         sockets: Arc<dyn Sockets>,
         lease: Arc<HoldLease>,
-        config: SynHolderConfig,
+        config: AdmissionConfig,
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let admission = Arc::new(SharedAdmission::new(config, sockets));
