@@ -149,6 +149,12 @@ class Answer:
                 return f"{effect}."
         return f"none: no effect is shown; the largest was {self.effects[0]}."
 
+    @property
+    def interruption(self) -> str:
+        """What Ctrl-C left of the answer; empty without it."""
+        text = "the answer is that of the runs that were complete by then"
+        return text if self.interrupted else ""
+
     def text(self) -> str:
         """Return the answer for a terminal, a paragraph a line."""
         parts = [
@@ -158,6 +164,7 @@ class Answer:
             *([text_table(self.summary, _SUMMARY_WIDTH), ""] if self.summary else []),
             f"Why: {self.reason}",
             f"How sure: {self.uncertainty}",
+            *([f"Interrupted: {self.interruption}."] if self.interrupted else []),
             f"What matters most: {self.matters_most}",
             *(f"Next: {command}" for command in self.commands),
         ]
@@ -318,7 +325,7 @@ def read_rows(file: str, key: str) -> list[dict[str, Any]]:
 def words(question: str, facts: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of an answer that are words, by name: texts, or lists of texts."""
     texts = {name: part(question, name, facts) for name in sections(question)}
-    return {name: lines if name in _LISTS else lines[0] for name, lines in texts.items()}
+    return {name: lines if name in _LISTS else "".join(lines) for name, lines in texts.items()}
 
 
 def part(question: str, name: str, facts: dict[str, Any]) -> list[str]:

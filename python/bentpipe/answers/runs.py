@@ -6,7 +6,8 @@ Figures are means with intervals; changes are by pairs of equal seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
@@ -462,11 +463,15 @@ class Experiment:
         for first in range(0, len(by_seed), step):
             if self.interrupted:
                 break
-            results = self._run(list(chain.from_iterable(by_seed[first : first + step])))
-            for _, of_seed in groupby(results, lambda result: result.manifest["seed"]):
-                row = [measure(result) for result in of_seed]
-                if len(row) == len(cases):
-                    rows.append(row)
+            try:
+                results = self._run(list(chain.from_iterable(by_seed[first : first + step])))
+                for _, of_seed in groupby(results, lambda result: result.manifest["seed"]):
+                    row = [measure(result) for result in of_seed]
+                    if len(row) == len(cases):
+                        rows.append(row)
+            except KeyboardInterrupt:
+                # Between the runs, where it is not an error of them.
+                self.interrupted = True
         if not rows:
             raise RunsInterrupted(
                 f"none of {counted(len(by_seed), 'seed')} is complete in all cases"
@@ -475,6 +480,21 @@ class Experiment:
             name: _measurements(column)
             for name, column in zip(cases, zip(*rows, strict=True), strict=True)
         }
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Note Ctrl-C also while runs are prepared: no further case runs.
+
+        Raises:
+            RunsInterrupted: Ctrl-C.
+        """
+        try:
+            yield
+        except RunsInterrupted:
+            raise
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise RunsInterrupted("no run of the next case is complete") from None
 
     def result(self, case: Plan) -> Result:
         """Run a case with the first seed; return its whole result."""

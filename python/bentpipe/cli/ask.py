@@ -187,7 +187,7 @@ def _show_answer(
     if failure is not None:
         raise failure
     if answer.interrupted:
-        exit_interrupted("the answer is that of the seeds that were complete by then")
+        exit_interrupted(answer.interruption)
 
 
 def _wrapped(text: str) -> str:
