@@ -79,6 +79,33 @@ class Setting:
         names: list[str] = self.tables["flows"]["entry"].unique(maintain_order=True).to_list()
         return names
 
+    @property
+    def unfinished(self) -> dict[str, tuple[int, int]]:
+        """The transfers of a given size that had not ended with the run, and all, by entry.
+
+        Entries of ``traffic`` whose transfers all ended are left out.
+        """
+        # Flows are in the order of `traffic`, which may have no names.
+        sized = [
+            name
+            for name, entry in zip(self.entries, self.scenario.get("traffic", ()), strict=False)
+            if entry.get("kind") == "bulk" and entry.get("size")
+        ]
+        time = pl.col("completion_time_ns")
+        # A sweep in memory has no scenario: a transfer that ended shows that others have a size.
+        has_size = pl.col("entry").is_in(sized) | time.is_not_null().any().over("entry")
+        counts = (
+            self.tables["flows"]
+            .filter(has_size)
+            .group_by("entry", maintain_order=True)
+            .agg(unfinished=(~time.is_finite().fill_null(value=False)).sum(), transfers=pl.len())
+        )
+        return {
+            entry: (unfinished, transfers)
+            for entry, unfinished, transfers in counts.iter_rows()
+            if unfinished
+        }
+
     def split(self, column: str) -> list[Setting]:
         """Return a setting for each value of a varied column.
 
