@@ -18,6 +18,7 @@ from bentpipe.results.metric_values import metric_values, with_unfinished
 from bentpipe.results.result import Result
 from bentpipe.scenario.metric_ref import HEADINGS, MetricRef
 from bentpipe.scenario.schema import Scenario
+from bentpipe.sweeps.definition import check_count
 from bentpipe.sweeps.reader import Sweep
 from bentpipe.sweeps.run import simulate_together
 from bentpipe.text import choice
@@ -144,6 +145,7 @@ def read_settings(
     opened = [_open(source) for source in sources]
     scenarios = [source for source in opened if isinstance(source, Scenario)]
     first = scenarios[0].seed if scenarios else 0
+    check_count(seeds)
     chosen = range(first, first + seeds)
     simulated = iter(simulate_together(scenarios, chosen, threads=threads, progress=progress))
     settings: list[Setting] = []
