@@ -97,6 +97,8 @@ def test_users_are_between_what_the_complete_runs_show(
     assert "<b>Interrupted:</b>" in (tmp_path / "out" / "report.html").read_text()
     answer = json.loads((tmp_path / "out" / "answer.json").read_text())
     assert answer["interrupted"] is True
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert answer["seeds"] == manifest["seeds"] == [1, 2, 3, 4, 5]
     assert answer["figures"]["users"] is None
     assert answer["figures"]["users_range"] == [0, 11]
     interrupt_after(0, monkeypatch)

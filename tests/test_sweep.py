@@ -95,10 +95,10 @@ def test_results_of_plans_are_those_of_simulate() -> None:
 @pytest.mark.parametrize("seeds", [10**10, 10**20, range(10**10), itertools.count(1)])
 def test_more_seeds_than_fit_into_memory_are_refused(seeds: Any) -> None:
     """Given thousands of millions of seeds, expect one message without a list of them."""
-    with pytest.raises(UsageError, match="^seeds: more than 1,000,000; ask for fewer"):
+    with pytest.raises(UsageError, match="seeds: more than 1,000,000; ask"):
         sweep(SMALL, seeds=seeds)
     if isinstance(seeds, int):
-        with pytest.raises(UsageError, match="^seeds: more than 1,000,000; ask for fewer"):
+        with pytest.raises(UsageError, match="seeds: more than 1,000,000; ask"):
             compare(SMALL, SMALL, seeds=seeds)
 
 

@@ -109,7 +109,7 @@ class Answer:
     ``figures`` are its numbers: names end in their unit. ``effects`` are how its main figure
     depends on assumptions, the largest first. ``trial`` is what can be tried in real time.
     ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones. ``command``
-    asks again.
+    asks again. ``seeds`` are those of each case; after Ctrl-C a case may lack the last ones.
 
     Its words are from ``question`` on, made of ``figures`` and ``facts``: ``lines`` are the answer
     itself, ``summary`` is a table for below them, and ``commands`` are what to try next.
@@ -124,6 +124,7 @@ class Answer:
     trial: Trial | None = None
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Sequence[int] = ()
     command: str = ""
     question: str = ""
     lines: Sequence[str] = ()
@@ -181,6 +182,7 @@ class Answer:
             "effects": [plain(vars(effect)) for effect in self.effects],
             "commands": list(self.commands),
             "parameters": dict(self.parameters),
+            "seeds": list(self.seeds),
             "command": self.command,
             "figures": plain(self.figures),
             "sources": list(self.sources),

@@ -116,7 +116,8 @@ class Question(ABC):
         """
         answer = self.answer()
         texts = words(self.name, self.facts(answer))
-        return replace(answer, parameters=self.parameters, command=self.command, **texts)
+        answer = replace(answer, parameters=self.parameters, command=self.command, **texts)
+        return replace(answer, seeds=self.experiment.seeds_of_cases)
 
     @property
     def command(self) -> str:

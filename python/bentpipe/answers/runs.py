@@ -421,6 +421,11 @@ class Experiment:
         if self.seeds is not None and not 1 <= self.seeds <= MAX_SEEDS:
             raise UsageError(f"seeds: read {self.seeds}; must be 1 to {MAX_SEEDS}")
 
+    @property
+    def seeds_of_cases(self) -> Sequence[int]:
+        """The seeds of each case; none until their number is chosen."""
+        return range(self.first_seed, self.first_seed + (self.seeds or 0))
+
     def choose_seeds(
         self,
         plan: Mapping[str, Any],
@@ -510,7 +515,7 @@ class Experiment:
         return results
 
     def _jobs(self, case: Plan) -> list[Job]:
-        seeds = range(self.first_seed, self.first_seed + (self.seeds or DEFAULT_SEEDS))
+        seeds = self.seeds_of_cases or range(self.first_seed, self.first_seed + DEFAULT_SEEDS)
         return [Job(plan=case, seed=seed) for seed in seeds]
 
     def _count(self, done: int, total: int) -> None:
