@@ -107,7 +107,7 @@ def down(
         with sockets.connect(name) as connection:
             report = _end(connection)
         for line in [] if report is None else summary_lines(report):
-            note(f"{name}: {line}" if labs[1:] else line)
+            note(f"{name}: {line}" if labs[1:] else line, fitted=True)
 
 
 def _end(connection: socket.socket) -> Mapping[str, Any] | None:
