@@ -444,6 +444,7 @@ def test_the_page_of_an_answer_has_its_link_and_command(tmp_path: Path, bentpipe
         ("users", {"monthly_bytes": 123_456_789_012}),
         ("users", {"monthly_bytes": 100 * 10**9, "subscribers": 300}),
         ("busy-link", {"average": 0.1234567}),
+        ("pep", {"quic_share": 1e-7}),
         ("pep", {"load": 0.07, "quic_share": 33.3333333 / 100, "terrestrial_ns": 80_000_001}),
     ],
 )

@@ -82,3 +82,11 @@ def test_a_long_name_has_room_for_the_temporary_one(tmp_path: Path) -> None:
     path = tmp_path / ("ä" * 127)
     write_file(path, "text")
     assert path.read_text() == "text"
+
+
+def test_a_name_need_not_be_text(tmp_path: Path) -> None:
+    """Given a long name with a byte that is not UTF-8, expect the file, and nothing beside it."""
+    path = tmp_path / os.fsdecode(b"r\xff" + b"x" * 240)
+    write_file(path, "text")
+    assert path.read_text() == "text"
+    assert list(tmp_path.iterdir()) == [path]

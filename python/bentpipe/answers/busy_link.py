@@ -119,8 +119,11 @@ class BusyLink(LinkQuestion):
     def answer(self) -> Answer:
         """Run the cases, and judge; draw a minute of a run."""
         answer = super().answer()
+        if answer.interrupted:
+            return answer
         try:
-            result = self.experiment.result(self.plan(*_with(answer.figures["users"])))
+            with self.experiment.interruptible():
+                result = self.experiment.result(self.plan(*_with(answer.figures["users"])))
         except RunsInterrupted:
             return replace(answer, interrupted=True)
         return replace(answer, charts=[_chart(sampled_bytes(result), self.length)])

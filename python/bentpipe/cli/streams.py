@@ -169,7 +169,13 @@ def fit_command(text: str, stream: IO[str]) -> str:
 
 
 def _columns(stream: IO[str]) -> int:
-    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
+    if not stream.isatty():
+        return sys.maxsize
+    # A test's stream has no number.
+    with suppress(OSError):
+        if "COLUMNS" not in os.environ:
+            return os.get_terminal_size(stream.fileno()).columns or 80
+    return shutil.get_terminal_size().columns
 
 
 EXIT_INTERRUPTED: Final = 130

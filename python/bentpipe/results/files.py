@@ -237,7 +237,7 @@ def write_file(path: Path, content: str | bytes) -> None:
             return
         file = Path(os.path.realpath(path))
         # Another process may write the same file at this time. A name has at most 255 bytes.
-        name = file.name.encode()[:200].decode(errors="ignore")
+        name = os.fsdecode(os.fsencode(file.name)[:200])
         with _replaced(file, f"{name}.{secrets.token_hex(8)}.part") as temporary:
             temporary.write_bytes(_bytes(content))
 
@@ -278,7 +278,7 @@ def _replaced(path: Path, name: str) -> Iterator[Path]:
     An existing file stays as it was until the block ends.
     """
     temporary = path.with_name(name)
-    # A killed program may have left one, and a symbolic link would lead elsewhere.
+    # A killed program may have left one of this name, and a symbolic link would lead elsewhere.
     temporary.unlink(missing_ok=True)
     try:
         yield temporary

@@ -42,8 +42,8 @@ _SCALARS: Final = {
     for tag in ("null", "bool", "int", "float", "str", "timestamp")
 }
 # What may be before a document: empty lines, comments and directives.
-_HEAD: Final = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\n]*)?\r?\n|%[^\n]*\n)*")
-_YAML_1_1: Final = re.compile(r"^%YAML[ \t]+1\.1\b", re.MULTILINE)
+_HEAD: Final = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\n]*)?\n|%[^\n]*\n)*")
+_YAML_1_1: Final = re.compile(r"^\ufeff?%YAML[ \t]+0*1\.0*1\b", re.MULTILINE)
 _NULLS: Final = {"null": None, "~": None}
 _BOOLEANS: Final = {"true": True, "false": False}
 
@@ -223,9 +223,9 @@ def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, SourceLocation]
 
 
 def _compose(text: str, source: str) -> Node | None:
-    head = _HEAD.match(text)
+    head = _HEAD.match(text.replace("\r\n", "\n").replace("\r", "\n"))
     if head and (directive := _YAML_1_1.search(head[0])):
-        here = text.count("\n", 0, directive.start()) + 1
+        here = head[0].count("\n", 0, directive.start()) + 1
         message = (
             "read %YAML 1.1, in which no is false and 010 is 8; remove the directive: "
             "the text is read as YAML 1.2"
