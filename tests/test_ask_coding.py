@@ -403,7 +403,7 @@ def test_an_interrupted_command_answers_and_exits_with_130(
     shown = bentpipe("ask", "coding", "--load", "0", "--seeds", "3")
     assert shown.code == 130
     assert "One run has no interval" in " ".join(shown.out.split())
-    assert "interrupted; the answer is that of the seeds that were complete" in shown.err
+    assert "interrupted; the answer is that of the runs that were complete" in shown.err
 
 
 def test_the_json_has_the_parameters_and_the_runs_of_a_change(lossy: Answer) -> None:

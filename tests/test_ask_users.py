@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from conftest import Program
 
 from bentpipe import Answer, Plan, ask
+from bentpipe.answers.catalog import class_of, parameters_of
 from bentpipe.answers.remedies import Goal
 from bentpipe.answers.runs import Experiment, Measurements
 from bentpipe.answers.subscribers import Demand
@@ -434,3 +436,25 @@ def test_the_page_of_an_answer_has_its_link_and_command(tmp_path: Path, bentpipe
     assert "2 Mbit/s to 4 Mbit/s" in page
     assert "drop_tail, 271 kB" in page
     assert "What was asked" in page
+
+
+@pytest.mark.parametrize(
+    ("question", "options"),
+    [
+        ("users", {"monthly_bytes": 123_456_789_012}),
+        ("users", {"monthly_bytes": 100 * 10**9, "subscribers": 300}),
+        ("busy-link", {"average": 0.1234567}),
+        ("pep", {"quic_share": 1e-7}),
+        ("pep", {"load": 0.07, "quic_share": 33.3333333 / 100, "terrestrial_ns": 80_000_001}),
+    ],
+)
+def test_the_command_of_an_answer_asks_the_same(question: str, options: dict[str, Any]) -> None:
+    """Given values with many digits, expect a command whose options are read as these values."""
+    asked = class_of(question).of(options)
+    words = shlex.split(asked.command)
+    given = dict(zip(words[3::2], words[4::2], strict=True))
+    for option in parameters_of(class_of(question)):
+        if option.name in options:
+            text = given[option.flag]
+            read = option.read(text) if option.form else int(text)
+            assert read == options[option.name], text

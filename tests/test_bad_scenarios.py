@@ -205,6 +205,11 @@ CASES = [
     Bad("binary file", GOOD, "\0\1\2", None, ""),
     Bad("deep nesting", "name: good", "name: " + "[" * 500, None, ""),
     Bad("alias bomb", "name: good", "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n" + "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]\n" for i in range(1, 12)), None, ""),
+    Bad("aliases of a long text", "name: good", f"name: &a {'x' * 100_000}\nx: [{', '.join(['*a'] * 99)}]", None, ""),
+    Bad("directive of YAML 1.1", GOOD, "# first\n%YAML 1.1\n---\n" + GOOD, 2, ""),
+    Bad("directive behind a byte order mark", GOOD, "\ufeff%YAML 1.1\n---\n" + GOOD, 1, ""),
+    Bad("directive with zeros", GOOD, "%YAML 01.01\n---\n" + GOOD, 1, ""),
+    Bad("directive between carriage returns", GOOD, "# first\r%YAML 1.1\r---\r" + GOOD, 2, ""),
     Bad("huge file", GOOD, GOOD + "# " + "x" * 300_000, None, ""),
     # A template whose variable is unset would otherwise give the preset's rate.
     Bad("nothing for a rate", "rate: 16 Mbit/s", "rate: ", 4, "link.forward.rate"),

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import polars as pl
 import pytest
+from cycler import cycler
+from matplotlib.figure import Figure
 
 import bentpipe
 import bentpipe.plots
 from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity, title
-from bentpipe.report.style import new_figure
+from bentpipe.report.style import PALETTE, new_figure
 from bentpipe.results import mean_intervals
 
 # Two delays by three seeds, with two flows each.
@@ -135,3 +139,19 @@ def test_the_plots_are_a_module_and_a_public_name(first: str) -> None:
 def test_a_column_has_the_unit_in_its_name(column: str, value: float, name: str, text: str) -> None:
     assert title(column) == name
     assert quantity(column).text(value) == text
+
+
+def test_bands_on_the_axes_of_a_user_have_their_style() -> None:
+    """Given a colour cycle and a size of markers, expect lines, bands and legend with them."""
+    colours = ["#123456", "#654321"]
+    settings: Any = {"axes.prop_cycle": cycler(color=colours), "lines.markersize": 9}
+    with mpl.rc_context(settings | {"legend.title_fontsize": 20}):
+        axes = Figure().subplots()
+        bentpipe.plots.band(FLOWS, "seed", "goodput_bps", by="delay", ax=axes)
+    assert [line.get_color() for line in axes.get_lines()] == colours
+    assert {line.get_markersize() for line in axes.get_lines()} == {9}
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_fontsize() == 20
+    (shown,) = bentpipe.plots.band(FLOWS.head(6), "seed", "goodput_bps").get_lines()
+    assert shown.get_color() == PALETTE[0]

@@ -288,6 +288,22 @@ def test_transfers_that_did_not_end_are_left_out_and_counted() -> None:
     assert time.estimate.first.runs + time.missing == 20
 
 
+def test_transfers_that_never_end_are_counted() -> None:
+    """Given a transfer that ends in no run of one setting, expect a note instead of silence."""
+    endless = copy.deepcopy(LOSSY)
+    endless["traffic"][0]["size"] = "1 GB"
+    endless["duration"] = "2 s"
+    found = compare(LOSSY, endless, seeds=2)
+    assert not any(each.metric.column == "completion_time_ns" for each in found.differences)
+    assert found.unfinished == {"small (2)": {"bulk-1": (2, 2)}}
+    (note,) = (text for text in comparison_notes(found) if "completion time" in text)
+    assert "bulk-1: 2 of 2 in B. A longer duration" in note
+    counts = {"small (2)": {"bulk-1": {"unfinished": 2, "transfers": 2}}}
+    assert found.to_json()["unfinished_transfers"] == counts
+    goodput = ["flows.bulk-1.goodput_bps"]
+    assert compare(LOSSY, endless, seeds=2, metrics=goodput).unfinished == {}
+
+
 def test_flows_without_a_counterpart_are_named() -> None:
     """Given other names of entries, expect a note with the remedy instead of silence."""
     renamed = copy.deepcopy(LOSSY)

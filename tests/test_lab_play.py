@@ -91,6 +91,7 @@ def test_the_daemon_resolves_nothing_and_clients_lose_no_change(sat: int) -> Non
     """Given six clients at the same time, expect six changes, by a process without pydantic."""
     ask = partial(sockets.request, "sat")
     link, before = ask("link"), status("sat")["changes"]
+    assert link["super_packets"] is False
     settings = [[f"link.forward.queue.limit={100 + each} packets"] for each in range(6)]
     with ThreadPoolExecutor() as clients:
         replies = list(clients.map(partial(change_link, ask), settings))
@@ -128,7 +129,7 @@ def test_a_client_sends_integers_and_resolves_again_if_another_was_faster() -> N
 
     def ask(action: str, **arguments: Any) -> dict[str, Any]:
         if action == "link":
-            return {"revision": len(sent), "plans": plans[len(sent)]}
+            return {"revision": len(sent), "plans": plans[len(sent)], "super_packets": False}
         sent.append(arguments)
         return {"at_ns": 5} if len(sent) == len(plans) else {"revision": 1}
 

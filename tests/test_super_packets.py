@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import measures, needs
 
 from bentpipe.errors import MachineError
 from bentpipe.live.capacity import refuse_beyond_capacity
+from bentpipe.live.changes import change_link
 from bentpipe.plan.presets import link_plan
 
 SIZE = 5_000_000
@@ -71,3 +74,24 @@ def test_a_rate_beyond_the_capacity_for_super_packets_is_refused(
     kept.write_text(json.dumps(capacities))
     with pytest.raises(MachineError, match=r"5,000 Mbit/s is above .* 4,000 Mbit/s"):
         refuse_beyond_capacity(plans, super_packets=True)
+
+
+def test_a_running_lab_takes_rates_up_to_its_own_capacity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a rate beyond the capacity for single packets, expect the lab's reply to decide."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "bentpipe" / "capacity.json"
+    kept.parent.mkdir()
+    kept.write_text('{"tcp_bits_per_second": 1e9, "tcp_super_packets_bits_per_second": 6e9}')
+    plans = [link_plan("geo")]
+
+    def ask(action: str, *, super_packets: bool, **_: Any) -> dict[str, Any]:
+        if action == "link":
+            return {"revision": 0, "plans": plans, "super_packets": super_packets}
+        return {"at_ns": 5}
+
+    faster = ["link.forward.rate=5Gbit/s"]
+    assert change_link(partial(ask, super_packets=True), faster) == {"at_ns": 5}
+    with pytest.raises(MachineError, match=r"5,000 Mbit/s is above .* 1,000 Mbit/s"):
+        change_link(partial(ask, super_packets=False), faster)

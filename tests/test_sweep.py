@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import SMALL
 
-from bentpipe import Plan, _core, simulate
-from bentpipe.errors import InternalError, RunsInterrupted, ScenarioError
+from bentpipe import Plan, _core, compare, simulate, sweep
+from bentpipe.errors import InternalError, RunsInterrupted, ScenarioError, UsageError
 from bentpipe.simulation import Job, run_many
 from bentpipe.simulation.executor import Threads, run_jobs
 from bentpipe.simulation.run import run_simulation
@@ -88,6 +90,16 @@ def test_results_of_plans_are_those_of_simulate() -> None:
     assert small.goodput_bps.tolist() == alone.goodput_bps.tolist()
     assert repr(small).startswith("<Result 'small': 2 flows, completed at ")
     assert small.manifest == alone.manifest
+
+
+@pytest.mark.parametrize("seeds", [10**10, 10**20, range(10**10), itertools.count(1)])
+def test_more_seeds_than_fit_into_memory_are_refused(seeds: Any) -> None:
+    """Given thousands of millions of seeds, expect one message without a list of them."""
+    with pytest.raises(UsageError, match="seeds: more than 1,000,000; ask"):
+        sweep(SMALL, seeds=seeds)
+    if isinstance(seeds, int):
+        with pytest.raises(UsageError, match="seeds: more than 1,000,000; ask"):
+            compare(SMALL, SMALL, seeds=seeds)
 
 
 def test_no_jobs_are_no_outcomes() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +12,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, needs, needs_lab
+
+from bentpipe.cli.options import note
+from bentpipe.cli.streams import fit_command, report_error
+from bentpipe.errors import InvalidRunError
 
 pytestmark = pytest.mark.system
 
@@ -131,3 +137,39 @@ def test_a_home_that_may_not_be_written_is_no_message(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     written = f"bentpipe: wrote {tmp_path / 'result'} (report.html shows it)\n"
     assert (done.returncode, done.stderr) == (0, written)
+
+
+class Terminal(io.StringIO):
+    """A text stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_command_is_broken_on_a_terminal_so_that_a_shell_accepts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a line of 120 columns, expect lines of at most 80 with the same words for a shell."""
+    monkeypatch.setenv("COLUMNS", "80")
+    quoted = "'link.forward.queue={discipline: fq_codel, limit: 2000 packets}'"
+    line = f"Next: bentpipe ask pep --link geo --load 50% --set {quoted} --seeds 25"
+    assert fit_command(line, io.StringIO()) == line
+    shown = fit_command(line, Terminal())
+    assert len(shown.splitlines()) > 1
+    assert max(map(len, shown.splitlines())) <= 80
+    assert quoted in shown
+    assert shlex.split(shown.replace("\\\n", "")) == shlex.split(line)
+
+
+def test_an_invalid_run_is_said_in_lines_that_fit_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    error = InvalidRunError("INVALID: " + "packets were late " * 10)
+    stderr = Terminal()
+    monkeypatch.setattr("sys.stderr", stderr)
+    assert report_error(error) == 4
+    note("INVALID: " + "packets were late " * 10, fitted=True)
+    first, *others = stderr.getvalue().splitlines()
+    assert first.startswith("bentpipe: INVALID: packets")
+    assert max(map(len, [first, *others])) <= 80

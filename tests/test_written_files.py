@@ -56,3 +56,37 @@ def test_what_is_printed_next_follows(tmp_path: Path, capfd: pytest.CaptureFixtu
         os.write(stdout.fileno(), b"path\n")
     assert (tmp_path / "page").read_text() == "page\npath\n"
     assert capfd.readouterr().out == ""
+
+
+def test_writers_of_the_same_file_do_not_share_a_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a file that another writer replaces meanwhile, expect both whole, and no other file."""
+    original, path = Path.write_bytes, tmp_path / "report.html"
+    first = iter([True])
+
+    def interleaved(temporary: Path, content: bytes) -> int:
+        written = original(temporary, content)
+        if next(first, False):
+            write_file(path, "of the other process")
+            assert path.read_text() == "of the other process"
+        return written
+
+    monkeypatch.setattr(Path, "write_bytes", interleaved)
+    write_file(path, "of this process")
+    assert path.read_text() == "of this process"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_long_name_has_room_for_the_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / ("ä" * 127)
+    write_file(path, "text")
+    assert path.read_text() == "text"
+
+
+def test_a_name_need_not_be_text(tmp_path: Path) -> None:
+    """Given a long name with a byte that is not UTF-8, expect the file, and nothing beside it."""
+    path = tmp_path / os.fsdecode(b"r\xff" + b"x" * 240)
+    write_file(path, "text")
+    assert path.read_text() == "text"
+    assert list(tmp_path.iterdir()) == [path]

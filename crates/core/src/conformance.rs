@@ -6,8 +6,9 @@
 //! peer, a [`Recorder`] records a script.
 //!
 //! The kit checks only the contract. Whether an engine does its task (the right delay, the right order)
-//! is checked by the engine's own tests.
+//! is checked by the engine's own tests. The [admission] of connections is not an engine of packets and has a check of its own.
 
+pub mod admission;
 mod driver;
 mod recorder;
 mod script;

@@ -12,10 +12,9 @@ mod heartbeat;
 mod icmp;
 mod network;
 pub mod relay;
-mod side;
 pub mod transparent;
 pub mod tunnel;
 
+pub use bentpipe_core::pep::Side;
 pub use heartbeat::{Heartbeat, HeartbeatMonitor};
 pub use network::Network;
-pub use side::Side;

@@ -198,6 +198,8 @@ pub(crate) fn explain_errors(socket: impl AsFd + Copy) -> io::Result<()> {
 }
 
 /// The error in the body of `NLMSG_ERROR` and `NLMSG_DONE`; `None` if there is none.
+///
+/// A request that the kernel does not know (EINVAL) is not an invalid input of a user, so it is of kind `Other`.
 pub(crate) fn error(body: &[u8]) -> Option<io::Error> {
     let error = match word(body, 0).map(u32::cast_signed) {
         Some(0) => return None,
@@ -206,10 +208,17 @@ pub(crate) fn error(body: &[u8]) -> Option<io::Error> {
     };
     // Behind the header of the request.
     let mut words = attributes(body.get(4 + MESSAGE_HEADER..).unwrap_or_default());
-    let Some((_, text)) = words.find(|&(kind, _)| kind == ERROR_TEXT) else { return Some(error) };
+    let kind = match error.kind() {
+        io::ErrorKind::InvalidInput => io::ErrorKind::Other,
+        kind => kind,
+    };
+    let Some((_, text)) = words.find(|&(kind, _)| kind == ERROR_TEXT) else {
+        let is_same = kind == error.kind();
+        return Some(if is_same { error } else { io::Error::new(kind, error.to_string()) });
+    };
     let text = String::from_utf8_lossy(text);
     let text = text.trim_end_matches('\0');
-    Some(io::Error::new(error.kind(), format!("{text}: {error}")))
+    Some(io::Error::new(kind, format!("{text}: {error}")))
 }
 
 /// The body of a reply. `None` if it is to another request, or of another kind.
@@ -283,15 +292,18 @@ mod tests {
         assert_eq!(attributes(found[1].1).collect::<Vec<_>>(), [(3, &b"inner"[..])]);
     }
 
-    /// Given EINVAL, 22, behind which the kernel says what is wrong, expect both.
+    /// Given EINVAL, 22, with and without what the kernel says is wrong, expect it in the text, and not the kind of bad input.
     #[test]
     fn an_error_is_explained() {
         let mut body = (-22_i32).to_ne_bytes().to_vec();
+        let plain = error(&body).expect("an error");
+        assert_eq!(plain.to_string(), "Invalid argument (os error 22)");
+        assert_eq!(plain.kind(), io::ErrorKind::Other);
         body.extend([0; MESSAGE_HEADER]);
         attribute(&mut body, ERROR_TEXT, b"Invalid prefix\0");
         let found = error(&body).expect("an error");
         assert_eq!(found.to_string(), "Invalid prefix: Invalid argument (os error 22)");
-        assert_eq!(found.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(found.kind(), io::ErrorKind::Other);
     }
 
     /// Given a reply that is truncated at any byte, expect an error.

@@ -29,6 +29,9 @@ const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FR_ACT_TO_TBL: u8 = 1;
 
+/// Of what the kernel has learnt of a path, such as its MTU.
+const RTM_F_CLONED: u32 = 0x200;
+
 /// `struct rtmsg`.
 const ROUTE_HEADER: usize = 12;
 
@@ -208,7 +211,7 @@ impl Routes {
         self.0.change(RTM_DELROUTE, 0, &route.encode(SCOPE_ANY))
     }
 
-    /// The routes of the main table to a network, without those to parts of it.
+    /// The routes of the main table to a network, without those to parts of it, and without what the kernel has learnt of paths.
     ///
     /// # Errors
     /// The kernel's error.
@@ -216,7 +219,10 @@ impl Routes {
         let mut request = vec![0; ROUTE_HEADER];
         request[0] = family(address);
         let mut routes = Vec::new();
-        self.0.dump(RTM_GETROUTE, &request, |body| routes.extend(Route::parse(body)))?;
+        self.0.dump(RTM_GETROUTE, &request, |body| {
+            let is_learnt = word(body, 8).is_none_or(|flags| flags & RTM_F_CLONED != 0);
+            routes.extend(if is_learnt { None } else { Route::parse(body) });
+        })?;
         let is_to_it = |route: &Route| {
             (route.table, route.address, route.prefix) == (MAIN_TABLE, address, prefix)
         };

@@ -4,6 +4,7 @@
 //! Every target takes bytes and decodes them itself, so that a corpus stays valid with other versions
 //! of the fuzzer. The corpus of a target is in `__fuzz__/<module>__<function>/corpus`.
 
+mod admission;
 mod coding;
 mod decoder;
 mod endpoint;
@@ -36,6 +37,7 @@ fn every_target_has_a_corpus() {
         .collect();
     found.sort();
     let targets = [
+        "admission__any_events",
         "coding__any_packets",
         "coding__any_symbols",
         "endpoint__any_events",

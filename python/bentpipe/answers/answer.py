@@ -109,7 +109,7 @@ class Answer:
     ``figures`` are its numbers: names end in their unit. ``effects`` are how its main figure
     depends on assumptions, the largest first. ``trial`` is what can be tried in real time.
     ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones. ``command``
-    asks again.
+    asks again. ``seeds`` are those of each case; after Ctrl-C a case may lack the last ones.
 
     Its words are from ``question`` on, made of ``figures`` and ``facts``: ``lines`` are the answer
     itself, ``summary`` is a table for below them, and ``commands`` are what to try next.
@@ -124,6 +124,7 @@ class Answer:
     trial: Trial | None = None
     interrupted: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Sequence[int] = ()
     command: str = ""
     question: str = ""
     lines: Sequence[str] = ()
@@ -149,6 +150,12 @@ class Answer:
                 return f"{effect}."
         return f"none: no effect is shown; the largest was {self.effects[0]}."
 
+    @property
+    def interruption(self) -> str:
+        """What Ctrl-C left of the answer; empty without it."""
+        text = "the answer is that of the runs that were complete by then"
+        return text if self.interrupted else ""
+
     def text(self) -> str:
         """Return the answer for a terminal, a paragraph a line."""
         parts = [
@@ -158,6 +165,7 @@ class Answer:
             *([text_table(self.summary, _SUMMARY_WIDTH), ""] if self.summary else []),
             f"Why: {self.reason}",
             f"How sure: {self.uncertainty}",
+            *([f"Interrupted: {self.interruption}."] if self.interrupted else []),
             f"What matters most: {self.matters_most}",
             *(f"Next: {command}" for command in self.commands),
         ]
@@ -174,6 +182,7 @@ class Answer:
             "effects": [plain(vars(effect)) for effect in self.effects],
             "commands": list(self.commands),
             "parameters": dict(self.parameters),
+            "seeds": list(self.seeds),
             "command": self.command,
             "figures": plain(self.figures),
             "sources": list(self.sources),
@@ -318,7 +327,7 @@ def read_rows(file: str, key: str) -> list[dict[str, Any]]:
 def words(question: str, facts: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of an answer that are words, by name: texts, or lists of texts."""
     texts = {name: part(question, name, facts) for name in sections(question)}
-    return {name: lines if name in _LISTS else lines[0] for name, lines in texts.items()}
+    return {name: lines if name in _LISTS else "".join(lines) for name, lines in texts.items()}
 
 
 def part(question: str, name: str, facts: dict[str, Any]) -> list[str]:

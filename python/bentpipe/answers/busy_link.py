@@ -27,7 +27,7 @@ from bentpipe.answers.traffic import (
     page_times,
     users_of,
 )
-from bentpipe.errors import UsageError
+from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.measures import FULL_SHARE, WINDOW_NS, sampled_bytes, window_loads
 from bentpipe.results.result import Result
@@ -119,7 +119,13 @@ class BusyLink(LinkQuestion):
     def answer(self) -> Answer:
         """Run the cases, and judge; draw a minute of a run."""
         answer = super().answer()
-        result = self.experiment.result(self.plan(*_with(answer.figures["users"])))
+        if answer.interrupted:
+            return answer
+        try:
+            with self.experiment.interruptible():
+                result = self.experiment.result(self.plan(*_with(answer.figures["users"])))
+        except RunsInterrupted:
+            return replace(answer, interrupted=True)
         return replace(answer, charts=[_chart(sampled_bytes(result), self.length)])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from decimal import Decimal
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
@@ -28,7 +29,6 @@ from bentpipe.units import (
     NS_PER_MS,
     NS_PER_S,
     NS_PER_US,
-    format_size,
     fraction,
     parse_duration,
     parse_size,
@@ -222,6 +222,18 @@ def _time_text(time_ns: int) -> str:
     return f"{time_ns // factor}{unit}"
 
 
+def _size_text(size_bytes: int) -> str:
+    units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
+    factor, unit = next(each for each in units if size_bytes % each[0] == 0)
+    return f"{size_bytes // factor}{unit}"
+
+
+def _percent_text(share: float) -> str:
+    """Return the shortest text that is read as the same share."""
+    texts = (f"{Decimal(f'{100 * share:.{digits}g}'):f}" for digits in range(6, 18))
+    return f"{next((text for text in texts if float(text) / 100 == share), f'{100 * share:f}')}%"
+
+
 def _size(text: str, option: str) -> int:
     try:
         return parse_size(text)
@@ -245,8 +257,8 @@ def _integers_text(numbers: Any) -> str:
 
 # By the name of the value in the help.
 _FORMS: Final[Mapping[str, Form]] = {
-    "PERCENT": Form(fraction, lambda share: f"{100 * share:g}%"),
-    "DATA": Form(_size, format_size),
+    "PERCENT": Form(fraction, _percent_text),
+    "DATA": Form(_size, _size_text),
     "TIME": Form(_time, _time_text),
     "N[,N...]": Form(_integers, _integers_text),
 }

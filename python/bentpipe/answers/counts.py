@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from bentpipe.answers.remedies import Goal, all_met
 from bentpipe.answers.runs import Measurements
+from bentpipe.errors import RunsInterrupted
 from bentpipe.simulation.limits import Bracket
 
 
@@ -29,19 +30,28 @@ class Fitting:
     above: Measurements
 
     @classmethod
-    def of(cls, measurements: Mapping[int, Measurements], goals: Sequence[Goal]) -> Fitting:
-        """Return what the counts that were run show."""
+    def of(
+        cls,
+        measurements: Mapping[int, Measurements],
+        goals: Sequence[Goal],
+        *,
+        limit: int | None = None,
+    ) -> Fitting:
+        """Return what the counts that were run show.
+
+        ``limit`` is the largest count there can be, for a search that was interrupted: it may have
+        run none of the counts that miss the goals.
+        """
         passing = (
             n for n, measured in measurements.items() if all(goal.holds(measured) for goal in goals)
         )
         count = max(passing, default=0)
         met = {n: all_met(goals, measured) for n, measured in measurements.items()}
+        most = max(measurements, default=0) if limit is None else limit
         return cls(
             count,
             low=max((n for n in met if n <= count and met[n]), default=0),
-            high=min(
-                (n - 1 for n in met if n > count and met[n] is False), default=max(measurements)
-            ),
+            high=min((n - 1 for n in met if n > count and met[n] is False), default=most),
             at=measurements.get(count, Measurements()),
             above=measurements.get(count + 1, Measurements()),
         )
@@ -67,7 +77,11 @@ def search(
 ) -> dict[int, Measurements]:
     """Run counts until the largest that meets goals is found as by `largest`, in order.
 
-    Counts at the ends are shown to meet them and not to, unless they are 1 and ``limit``.
+    Counts at the ends are shown to meet them and not to, unless they are 1 and ``limit``. After
+    Ctrl-C it returns the counts that were run by then.
+
+    Raises:
+        RunsInterrupted: Ctrl-C before the first count was run.
     """
     measurements: dict[int, Measurements] = {}
 
@@ -75,11 +89,18 @@ def search(
         measurements[count] = run(count)
         return all(goal.holds(measurements[count]) for goal in goals)
 
-    largest(passes, guess=guess, limit=limit, tolerance=tolerance)
-    while (least := min(measurements)) > 1 and not all_met(goals, measurements[least]):
-        passes(3 * least // 4)
-    while (most := max(measurements)) < limit and all_met(goals, measurements[most]) is not False:
-        passes(min(4 * most // 3 + 1, limit))
+    def met(count: int) -> bool | None:
+        return all_met(goals, measurements[count])
+
+    try:
+        largest(passes, guess=guess, limit=limit, tolerance=tolerance)
+        while (least := min(measurements)) > 1 and not met(least):
+            passes(3 * least // 4)
+        while (most := max(measurements)) < limit and met(most) is not False:
+            passes(min(4 * most // 3 + 1, limit))
+    except RunsInterrupted:
+        if not measurements:
+            raise
     return dict(sorted(measurements.items()))
 
 

@@ -80,6 +80,7 @@ def write_answer(
         "question": answer.question,
         "answer": list(answer.lines),
         "parameters": data["parameters"],
+        "seeds": data["seeds"],
         "interrupted": answer.interrupted,
     }
     return write_folder(out, kind="question", manifest=manifest, files={**files, **exports.files})

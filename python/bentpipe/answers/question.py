@@ -116,7 +116,8 @@ class Question(ABC):
         """
         answer = self.answer()
         texts = words(self.name, self.facts(answer))
-        return replace(answer, parameters=self.parameters, command=self.command, **texts)
+        answer = replace(answer, parameters=self.parameters, command=self.command, **texts)
+        return replace(answer, seeds=self.experiment.seeds_of_cases)
 
     @property
     def command(self) -> str:
@@ -259,19 +260,18 @@ class LinkQuestion(Question):
 
     def run_case(self, *settings: str, traffic: Entries | None = None) -> Measurements:
         """Run the scenario with further settings or other traffic."""
-        return self.run({"": self.plan(*settings, traffic=traffic)})[""]
+        with self.experiment.interruptible():
+            return self.run({"": self.plan(*settings, traffic=traffic)})[""]
 
     def _effects(self, assumptions: Sequence[Assumption], measurements: Any) -> list[Effect]:
         """Return how the figure changes with each assumption that fits."""
         if not assumptions:
             return []
         before, common = self._basis(measurements)
-        plans = self.fitting(
-            {assumption: [*common, *assumption.settings] for assumption in assumptions}
-        )
+        settings = {assumption: [*common, *assumption.settings] for assumption in assumptions}
         changed: Mapping[Assumption, Measurements] = {}
-        with suppress(RunsInterrupted):
-            changed = self.run(plans)
+        with suppress(RunsInterrupted), self.experiment.interruptible():
+            changed = self.run(self.fitting(settings))
         if self.experiment.interrupted:
             return []
         self.remedies = [*better_commands(self._comparable(), before, changed)]
@@ -309,20 +309,28 @@ class LinkQuestion(Question):
     ) -> tuple[int, Measurements]:
         """Return how many users or channels bring a figure near to ``wanted``, and their figures.
 
+        After Ctrl-C they are those of the last number that was run.
+
         Raises:
+            RunsInterrupted: Ctrl-C before the first number was run.
             UsageError: there are more than `MAX_COUNT`.
         """
-        count = first
+        count, last = first, (first, Measurements())
         for left in reversed(range(_ADJUSTMENTS)):
             self.check_count("this load takes", count, noun)
             count = max(count, 1)
-            measured = run(count)
-            value = measured.mean(figure)
+            try:
+                last = count, run(count)
+            except RunsInterrupted:
+                if not last[1]:
+                    raise
+                break
+            value = last[1].mean(figure)
             better = max(round(count * wanted / value), 1)
             if abs(value - wanted) <= tolerance or better == count or left == 0:
                 break
             count = better
-        return count, measured
+        return last
 
     def check_count(self, subject: str, count: int, noun: str) -> None:
         """Check that a number of users or channels can be run.

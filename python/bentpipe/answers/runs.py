@@ -6,7 +6,8 @@ Figures are means with intervals; changes are by pairs of equal seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
@@ -420,6 +421,11 @@ class Experiment:
         if self.seeds is not None and not 1 <= self.seeds <= MAX_SEEDS:
             raise UsageError(f"seeds: read {self.seeds}; must be 1 to {MAX_SEEDS}")
 
+    @property
+    def seeds_of_cases(self) -> Sequence[int]:
+        """The seeds of each case; none until their number is chosen."""
+        return range(self.first_seed, self.first_seed + (self.seeds or 0))
+
     def choose_seeds(
         self,
         plan: Mapping[str, Any],
@@ -462,11 +468,15 @@ class Experiment:
         for first in range(0, len(by_seed), step):
             if self.interrupted:
                 break
-            results = self._run(list(chain.from_iterable(by_seed[first : first + step])))
-            for _, of_seed in groupby(results, lambda result: result.manifest["seed"]):
-                row = [measure(result) for result in of_seed]
-                if len(row) == len(cases):
-                    rows.append(row)
+            try:
+                results = self._run(list(chain.from_iterable(by_seed[first : first + step])))
+                for _, of_seed in groupby(results, lambda result: result.manifest["seed"]):
+                    row = [measure(result) for result in of_seed]
+                    if len(row) == len(cases):
+                        rows.append(row)
+            except KeyboardInterrupt:
+                # Between the runs, where it is not an error of them.
+                self.interrupted = True
         if not rows:
             raise RunsInterrupted(
                 f"none of {counted(len(by_seed), 'seed')} is complete in all cases"
@@ -475,6 +485,21 @@ class Experiment:
             name: _measurements(column)
             for name, column in zip(cases, zip(*rows, strict=True), strict=True)
         }
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Note Ctrl-C also while runs are prepared: no further case runs.
+
+        Raises:
+            RunsInterrupted: Ctrl-C.
+        """
+        try:
+            yield
+        except RunsInterrupted:
+            raise
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise RunsInterrupted("no run of the next case is complete") from None
 
     def result(self, case: Plan) -> Result:
         """Run a case with the first seed; return its whole result."""
@@ -490,7 +515,7 @@ class Experiment:
         return results
 
     def _jobs(self, case: Plan) -> list[Job]:
-        seeds = range(self.first_seed, self.first_seed + (self.seeds or DEFAULT_SEEDS))
+        seeds = self.seeds_of_cases or range(self.first_seed, self.first_seed + DEFAULT_SEEDS)
         return [Job(plan=case, seed=seed) for seed in seeds]
 
     def _count(self, done: int, total: int) -> None:

@@ -8,6 +8,7 @@ ms. With aggregation, the gateways bundle small packets, holding each at most 5 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
@@ -18,6 +19,7 @@ from bentpipe.answers.question import MAX_COUNT, Link, LinkQuestion, peak_bps
 from bentpipe.answers.remedies import Goal
 from bentpipe.answers.runs import Estimate, Measurements
 from bentpipe.answers.traffic import call, frame_bits_of
+from bentpipe.errors import RunsInterrupted
 from bentpipe.results.measures import longest_wait_ns
 from bentpipe.results.result import Result
 from bentpipe.scenario.tables import PACKET_INTERVAL_MS, CodecName
@@ -34,7 +36,7 @@ _LOSSES: Final = ("channel_loss_percent", "loss_percent")
 _PACKETS_PER_SECOND: Final = 1_000 // PACKET_INTERVAL_MS
 # The largest numbers of calls that are searched, in the order of the runs.
 _PLAIN, _BUNDLED, _LONGER, _OTHER = "none", "hold 5 ms", "hold 20 ms", "other codec"
-# The counts of each that were run.
+# The counts of each that were run; those that Ctrl-C left out have none.
 Found = Mapping[str, Mapping[int, Measurements]]
 
 
@@ -88,10 +90,14 @@ class SmallPackets(LinkQuestion):
     def _find(self, _cases: object) -> Found:
         """Search the largest number of calls, with packets that are held and without."""
         guess = int(min(self._bounds().values()))
-        searches = {_PLAIN: self.search(guess), _BUNDLED: self.search(2 * guess, "5ms")}
-        bundled = Fitting.of(searches[_BUNDLED], self.goals).count
-        searches[_LONGER] = self.search(2 * bundled, "20ms")
-        return {**searches, _OTHER: replace(self, codec=self._other_codec).search(bundled, "5ms")}
+        searches = {_PLAIN: self.search(guess), _BUNDLED: {}, _LONGER: {}, _OTHER: {}}
+        with suppress(RunsInterrupted):
+            searches[_BUNDLED] = self.search(2 * guess, "5ms")
+            bundled = Fitting.of(searches[_BUNDLED], self.goals).count
+            searches[_LONGER] = self.search(2 * bundled, "20ms")
+            other = replace(self, codec=self._other_codec)
+            searches[_OTHER] = other.search(bundled, "5ms")
+        return searches
 
     def search(self, guess: int, hold: str | None = None) -> dict[int, Measurements]:
         """Search the largest number of calls, with packets that are held for ``hold``."""
@@ -106,22 +112,27 @@ class SmallPackets(LinkQuestion):
         )
 
     def _judge(self, searches: Found) -> Answer:
-        of = {name: Fitting.of(counts, self.goals) for name, counts in searches.items()}
+        partial = self.experiment.interrupted
+        of = {
+            name: Fitting.of(counts, self.goals, limit=MAX_COUNT)
+            for name, counts in searches.items()
+        }
         plain, bundled, other = of[_PLAIN], of[_BUNDLED], self._other_codec
         bounds = self._bounds()
         effects = {_LONGER: ("holding packets up to 20 ms", "5 ms"), _OTHER: (other, self.codec)}
-        rows = [_row(name, of[name]) for name in (_PLAIN, _BUNDLED, _LONGER)]
+        rows = [_row(name, of[name]) for name in (_PLAIN, _BUNDLED, _LONGER) if searches[name]]
         return Answer(
             facts={
                 "limit": min(bounds, key=lambda name: bounds[name]),
                 "plain": plain,
                 "bundled": bundled,
                 "other": other if of[_OTHER].count > bundled.count else None,
+                "partial": partial,
             },
             figures={
-                "calls": plain.count,
+                "calls": None if partial else plain.count,
                 "calls_range": plain.range,
-                "calls_aggregated": bundled.count,
+                "calls_aggregated": None if partial else bundled.count,
                 "calls_aggregated_range": bundled.range,
                 "bounds_calls": bounds,
                 "packets_per_second": self.packets_per_second,
@@ -129,7 +140,11 @@ class SmallPackets(LinkQuestion):
                 "one_more_aggregated": _one_more(bundled),
             },
             tables=[table(self.name, "The largest number of calls that passes", rows)],
-            effects=[Effect(*texts, _change(bundled, of[name])) for name, texts in effects.items()],
+            effects=[
+                Effect(*texts, _change(bundled, of[name]))
+                for name, texts in effects.items()
+                if not partial
+            ],
         )
 
 

@@ -152,7 +152,11 @@ class Update(LinkQuestion):
         """Return the time of a way, and the pages of the part of the day that are worse off."""
         times, priority, classes = WAYS[name]
         hours = {DAY: HOURS - self.night_hours, NIGHT: self.night_hours}
-        rates = {when: measurements[when, priority, classes].of("update_bps") for when in times}
+        # The headline has the shortest way, so the hours of all ways hold together.
+        rates = {
+            when: measurements[when, priority, classes].of("update_bps", len(WAYS))
+            for when in times
+        }
         bits = 8.0 * self.sites * self.size_bytes
         phases = [(hours[when], rates[when]) for when in times]
         mean_h, between_h = elapsed_range_h(bits, phases, HOURS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Final, Self
@@ -32,7 +33,7 @@ from bentpipe.answers.traffic import (
     web_reader,
 )
 from bentpipe.answers.variants import BBR_AT_HOSTS
-from bentpipe.errors import UsageError
+from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.results.result import Result
 from bentpipe.text import counted
 from bentpipe.units import NS_PER_MS, NS_PER_S, format_rate
@@ -123,7 +124,10 @@ class Users(Subscribed):
             page_time_ns=ATTENTION_NS,
             experiment=Experiment(seeds=self.seeds, threads=self.experiment.threads),
         )
-        return plain.run_case(f"{_COUNT}=1", "traffic.reader.think=100ms").mean("page_p95_ns")
+        measured = plain.run_case(f"{_COUNT}=1", "traffic.reader.think=100ms")
+        # Ctrl-C in these runs ends those of the counts, too.
+        self.experiment.interrupted |= plain.experiment.interrupted
+        return measured.mean("page_p95_ns")
 
     @cached_property
     def limit_ns(self) -> int:
@@ -143,18 +147,29 @@ class Users(Subscribed):
         """How many users fit on paper."""
         return users_of(self.base.data).at(1.0, self.rate_bps, self.limit_ns)
 
+    @property
+    def _limit(self) -> int:
+        """The largest number of users that is searched."""
+        return max(math.ceil(self.bound), 1)
+
     def _find(self, _cases: object) -> Mapping[int, Measurements]:
-        """Search the largest number of users; return what was run, also one user, in order."""
+        """Search the largest number of users; return what was run, also one user, in order.
+
+        After Ctrl-C one user may be missing.
+        """
         self.check_demand(users_of(self.base.data), self.rate_bps)
         self.check_count(f"{format_rate(self.rate_bps)} may carry", round(self.bound), "users")
         measurements = search(
             self._run_users,
             _FITS,
             guess=int(0.5 * self.bound),
-            limit=max(math.ceil(self.bound), 1),
+            limit=self._limit,
             tolerance=TOLERANCE,
         )
-        return measurements if 1 in measurements else {1: self._run_users(1), **measurements}
+        if 1 not in measurements:
+            with suppress(RunsInterrupted):
+                measurements = {1: self._run_users(1), **measurements}
+        return measurements
 
     def _run_users(self, count: int) -> Measurements:
         return self.run_case(f"{_COUNT}={count}")
@@ -162,39 +177,54 @@ class Users(Subscribed):
     def _basis(
         self, measurements: Mapping[int, Measurements]
     ) -> tuple[Measurements, Sequence[str]]:
-        shown = max(Fitting.of(measurements, _FITS).count, 1)
+        shown = Fitting.of(measurements, _FITS).count or min(measurements)
         return measurements[shown], [f"{_COUNT}={shown}"]
 
     def _is_at_limit(self, measurements: Mapping[int, Measurements]) -> bool:
         """Return whether other seeds or a little less time may decide if one user alone fits."""
+        if 1 not in measurements:
+            return False
         times_limit = measurements[1].mean("page_p95_ns") / self.limit_ns
         return abs(times_limit - 1) <= NEAR or all_met(_FITS, measurements[1]) is None
 
     def _judge(self, measurements: Mapping[int, Measurements]) -> Answer:
-        fitting, (shown, _) = Fitting.of(measurements, _FITS), self._basis(measurements)
+        # Interrupted in the search: the counts that were run leave more open.
+        partial = self.experiment.interrupted
+        fitting = Fitting.of(measurements, _FITS, limit=self._limit)
+        shown, _ = self._basis(measurements)
         readers = users_of(self.base.data)
         # A user's rate is lowest beside as many users as fit: pages take longest then. If not even
         # one user fits, no subscriber does, whatever the rate.
         page_ns = shown.mean("page_mean_ns") if fitting.count else self.limit_ns
         at_limit = self._is_at_limit(measurements)
-        per_mbps = None if at_limit else fitting.count / (self.rate_bps / 1e6)
+        per_mbps = None if at_limit or partial else fitting.count / (self.rate_bps / 1e6)
+        demand = self.demand(fitting.count, readers.rate_bps(page_ns))
         counts = [
             {"users": count, **measured.estimates()} for count, measured in measurements.items()
         ]
+        marks = [
+            (end, counted(end, "user")) for end in (fitting.range if partial else [fitting.count])
+        ]
         return Answer(
-            facts={"base": shown, "readers": readers, "fitting": fitting, "at_limit": at_limit},
+            facts={
+                "base": shown,
+                "shown": fitting.count or min(measurements),
+                "readers": readers,
+                "fitting": fitting,
+                "at_limit": at_limit,
+                "partial": partial,
+                "runs": sum(measured.of("slow_share").runs for measured in measurements.values()),
+            },
             figures={
-                "users": fitting.count,
+                "users": None if partial else fitting.count,
                 "users_range": fitting.range,
                 "users_per_mbps": per_mbps,
                 "bound_users": self.bound,
                 "page_time_ns": self.limit_ns,
                 "alone_page_p95_ns": None if self.page_time_ns else self.alone_ns,
-                "demand": self.demand(fitting.count, readers.rate_bps(page_ns)),
+                "demand": {} if partial else demand,
                 "counts": counts,
             },
             tables=[table("users", "The counts that were run", counts)],
-            charts=charts(
-                "users", measurements, marks=[(fitting.count, counted(fitting.count, "user"))]
-            ),
+            charts=charts("users", measurements, marks=marks),
         )

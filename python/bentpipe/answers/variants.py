@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
@@ -21,7 +22,7 @@ from bentpipe.answers.runs import (
     decisive,
 )
 from bentpipe.answers.trial import Trial
-from bentpipe.errors import UsageError
+from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
@@ -232,21 +233,25 @@ class VariantQuestion(LinkQuestion):
     def _find(self, cases: Mapping[tuple[Case, int], Plan]) -> Cases:
         """Run cases; a figure of one is that of the first part that has it.
 
-        What may be otherwise is run with the plain link and the best box.
+        What may be otherwise is run with the plain link and the best box, and is missing after
+        Ctrl-C.
         """
         measurements: dict[Case, Measurements] = {}
         for (case, _), measured in self.run(cases).items():
             of_case = measurements.setdefault(case, Measurements())
             of_case.update({name: measured[name] for name in measured if name not in of_case})
         names = (PLAIN, self.best(self._of_boxes(measurements)).variant)
-        others: dict[Case, Plan] = {
-            (text, name): other.case_plan(name, traffic)
-            for text, (other, traffic) in self._others().items()
-            for name in names
-        }
-        if others:
+        varied: dict[Case, Measurements] = {}
+        with suppress(RunsInterrupted), self.experiment.interruptible():
+            others: dict[Case, Plan] = {
+                (text, name): other.case_plan(name, traffic)
+                for text, (other, traffic) in self._others().items()
+                for name in names
+            }
+            varied = self.run(others)
+        if varied:
             measurements |= {(_AS_ASKED, name): measurements[self.loads[0], name] for name in names}
-        return {**measurements, **self.run(others)}
+        return {**measurements, **varied}
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

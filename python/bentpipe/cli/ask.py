@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +25,7 @@ from bentpipe.cli.options import (
     print_json,
 )
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
+from bentpipe.cli.streams import fit_command
 from bentpipe.errors import BentpipeError, UsageError
 
 if TYPE_CHECKING:
@@ -187,15 +189,15 @@ def _show_answer(
     if failure is not None:
         raise failure
     if answer.interrupted:
-        exit_interrupted("the answer is that of the seeds that were complete by then")
+        exit_interrupted(answer.interruption)
 
 
 def _wrapped(text: str) -> str:
-    """Return lines of at most 80 columns; a command stays whole, so that it can be copied."""
+    """Return lines of at most 80 columns; a command is broken on a terminal alone."""
     lines = []
     for line in text.split("\n"):
         if line.startswith("Next: "):
-            lines.append(line)
+            lines.append(fit_command(line, sys.stdout))
             continue
         indent = "    " if line.startswith("  ") else "  "
         lines.append(textwrap.fill(line, _WIDTH, subsequent_indent=indent))

@@ -337,4 +337,4 @@ def _print_summary(measured: dict[str, Any], capture: Path | None) -> None:
         if (missing := incomplete_message(capture, measured)) is not None:
             note(missing)
     for line in summary_lines(measured):
-        note(line)
+        note(line, fitted=True)

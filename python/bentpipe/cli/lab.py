@@ -107,7 +107,7 @@ def down(
         with sockets.connect(name) as connection:
             report = _end(connection)
         for line in [] if report is None else summary_lines(report):
-            note(f"{name}: {line}" if labs[1:] else line)
+            note(f"{name}: {line}" if labs[1:] else line, fitted=True)
 
 
 def _end(connection: socket.socket) -> Mapping[str, Any] | None:
@@ -217,9 +217,11 @@ def play(
     milliseconds of its time; a scenario has the same events at exact times.
     """
     played = live.read_events(events)
-    plans = sockets.request(name, "link")["plans"]
+    link = sockets.request(name, "link")
+    plans = link["plans"]
     for event in played.events:
-        plans = live.with_changes(plans, live.link_changes(event.set, plans))
+        changes = live.link_changes(event.set, plans, super_packets=link["super_packets"])
+        plans = live.with_changes(plans, changes)
     started_s = time.monotonic()
     try:
         for at_ns, settings in played.times():

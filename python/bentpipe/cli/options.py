@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from bentpipe import cli, results, simulation, sweeps
+from bentpipe.cli.streams import fit
 from bentpipe.errors import BentpipeError, UsageError
 from bentpipe.plan.presets import preset_plans
 
@@ -243,9 +244,10 @@ def print_json(data: Any) -> None:
     print(json.dumps(data, indent=2))
 
 
-def note(text: str) -> None:
-    """Print a line for the user on stderr."""
-    print(f"bentpipe: {text}", file=sys.stderr)
+def note(text: str, *, fitted: bool = False) -> None:
+    """Print a line for the user on stderr; ``fitted`` breaks it where a terminal is narrower."""
+    line = f"bentpipe: {text}"
+    print(fit(line, sys.stderr) if fitted else line, file=sys.stderr)
 
 
 def require_folder(file: Path | None) -> None:

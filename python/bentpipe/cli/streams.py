@@ -20,12 +20,15 @@ import atexit
 import errno
 import io
 import os
+import re
+import shutil
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -33,6 +36,7 @@ from typer.core import TyperCommand
 from bentpipe.errors import (
     BentpipeError,
     InternalError,
+    InvalidRunError,
     ProgramStartError,
     ThresholdError,
     UsageError,
@@ -136,6 +140,44 @@ def exit_process(run: Callable[[], int]) -> NoReturn:
     os._exit(code)
 
 
+def fit(text: str, stream: IO[str]) -> str:
+    """Return a line, broken between words if ``stream`` is a terminal too narrow for it."""
+    return textwrap.fill(
+        text,
+        _columns(stream),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def fit_command(text: str, stream: IO[str]) -> str:
+    """Return a line that ends in a shell command, as `fit` does.
+
+    The lines end in backslashes, so that a shell accepts them when they are copied. Quoted text is
+    not broken.
+    """
+    columns, lines = _columns(stream), [""]
+    for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|\S)+", text):
+        # Room for " \\" behind it.
+        if lines[-1].strip() and len(lines[-1]) + len(word) + 3 > columns:
+            lines[-1] += " \\"
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+def _columns(stream: IO[str]) -> int:
+    if not stream.isatty():
+        return sys.maxsize
+    # A test's stream has no number.
+    with suppress(OSError):
+        if "COLUMNS" not in os.environ:
+            return os.get_terminal_size(stream.fileno()).columns or 80
+    return shutil.get_terminal_size().columns
+
+
 EXIT_INTERRUPTED: Final = 130
 # Of the verbs that run a program.
 EXIT_FAILED: Final = 125
@@ -147,7 +189,10 @@ def report_error(error: Exception) -> int:
     """Print an error on stderr; return the exit code."""
     if isinstance(error, BentpipeError):
         for line in str(error).splitlines():
-            print(f"bentpipe: {line}", file=sys.stderr)
+            message = f"bentpipe: {line}"
+            if isinstance(error, InvalidRunError):
+                message = fit(message, sys.stderr)
+            print(message, file=sys.stderr)
         return error.exit_code
     # typer's errors of the command line; their class is private to typer.
     if hasattr(error, "format_message"):

@@ -240,6 +240,8 @@ class Comparison:
     sought: float
     unmatched: Mapping[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     """By setting: the entries of ``traffic`` that only the baseline has, and that only it has."""
+    unfinished: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    """By setting and entry of ``traffic``: the transfers without a completion time, and all."""
     interrupted: bool = False
     """Whether Ctrl-C ended the runs early: they have the seeds that are complete in all."""
 
@@ -260,6 +262,13 @@ class Comparison:
             "unmatched_entries": {
                 label: dict(zip(("baseline_only", "setting_only"), entries, strict=True))
                 for label, entries in self.unmatched.items()
+            },
+            "unfinished_transfers": {
+                label: {
+                    entry: {"unfinished": unfinished, "transfers": transfers}
+                    for entry, (unfinished, transfers) in entries.items()
+                }
+                for label, entries in self.unfinished.items()
             },
             "differences": [difference.to_json() for difference in self.differences],
         }
@@ -391,7 +400,18 @@ def _comparison(
         changed=differing(*scenarios) if all(scenarios) else {},
         sought=sought,
         unmatched={} if chosen else dict(_unmatched(settings)),
+        unfinished=_unfinished(settings, chosen),
     )
+
+
+def _unfinished(
+    settings: Sequence[Setting], chosen: Sequence[MetricRef]
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return the transfers that had not ended, if completion times are compared."""
+    if chosen and all(metric.column != "completion_time_ns" for metric in chosen):
+        return {}
+    counts = {setting.label: setting.unfinished for setting in settings}
+    return {label: entries for label, entries in counts.items() if entries}
 
 
 def _unmatched(settings: Sequence[Setting]) -> Iterator[tuple[str, tuple[list[str], list[str]]]]:

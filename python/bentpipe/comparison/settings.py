@@ -18,6 +18,7 @@ from bentpipe.results.metric_values import metric_values, with_unfinished
 from bentpipe.results.result import Result
 from bentpipe.scenario.metric_ref import HEADINGS, MetricRef
 from bentpipe.scenario.schema import Scenario
+from bentpipe.sweeps.definition import check_count
 from bentpipe.sweeps.reader import Sweep
 from bentpipe.sweeps.run import simulate_together
 from bentpipe.text import choice
@@ -79,6 +80,33 @@ class Setting:
         names: list[str] = self.tables["flows"]["entry"].unique(maintain_order=True).to_list()
         return names
 
+    @property
+    def unfinished(self) -> dict[str, tuple[int, int]]:
+        """The transfers of a given size that had not ended with the run, and all, by entry.
+
+        Entries of ``traffic`` whose transfers all ended are left out.
+        """
+        # Flows are in the order of `traffic`, which may have no names.
+        sized = [
+            name
+            for name, entry in zip(self.entries, self.scenario.get("traffic", ()), strict=False)
+            if entry.get("kind") == "bulk" and entry.get("size")
+        ]
+        time = pl.col("completion_time_ns")
+        # A sweep in memory has no scenario: a transfer that ended shows that others have a size.
+        has_size = pl.col("entry").is_in(sized) | time.is_not_null().any().over("entry")
+        counts = (
+            self.tables["flows"]
+            .filter(has_size)
+            .group_by("entry", maintain_order=True)
+            .agg(unfinished=(~time.is_finite().fill_null(value=False)).sum(), transfers=pl.len())
+        )
+        return {
+            entry: (unfinished, transfers)
+            for entry, unfinished, transfers in counts.iter_rows()
+            if unfinished
+        }
+
     def split(self, column: str) -> list[Setting]:
         """Return a setting for each value of a varied column.
 
@@ -117,6 +145,7 @@ def read_settings(
     opened = [_open(source) for source in sources]
     scenarios = [source for source in opened if isinstance(source, Scenario)]
     first = scenarios[0].seed if scenarios else 0
+    check_count(seeds)
     chosen = range(first, first + seeds)
     simulated = iter(simulate_together(scenarios, chosen, threads=threads, progress=progress))
     settings: list[Setting] = []

@@ -63,18 +63,21 @@ def change_link(ask: Ask, settings: Sequence[str]) -> dict[str, Any]:
     """
     for _ in range(_ATTEMPTS_MAX):
         link = ask("link")
-        changes = link_changes(settings, link["plans"])
+        changes = link_changes(settings, link["plans"], super_packets=link["super_packets"])
         reply = ask("set", settings=list(settings), changes=changes, revision=link["revision"])
         if "at_ns" in reply:
             return reply
     raise MachineError("other clients change the link all the time; to fix it: try again")
 
 
-def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[LinkChange]:
+def link_changes(
+    settings: Sequence[str], plans: Sequence[Mapping[str, Any]], *, super_packets: bool = False
+) -> list[LinkChange]:
     """Return the changes that settings ask for, one for each direction.
 
     ``plans`` are those of the hops, with their present queues. A path without a hop changes every
     hop, as with ``--set``. Settings of a queue without ``discipline`` can change its limit only.
+    With ``super_packets``, as in a lab whose kernels pass them, higher rates are possible.
 
     Raises:
         UsageError: naming what was read and what is allowed.
@@ -96,7 +99,7 @@ def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) ->
         if field == "outage":
             value = _outage_ns(text)
         elif not field.startswith("queue."):
-            value = _value(setting, direction, field)
+            value = _value(setting, direction, field, super_packets=super_packets)
         for hop in chosen:
             change = {"hop": hop, "direction": direction, **dict.fromkeys(VALUES)}
             change = changes.setdefault((hop, direction), change)
@@ -123,12 +126,12 @@ def _outage_ns(text: str) -> int:
         raise UsageError(f"outage: {error}; or on, or off") from None
 
 
-def _value(setting: str, direction: str, field: str) -> int | float:
+def _value(setting: str, direction: str, field: str, *, super_packets: bool) -> int | float:
     """Return the value of a setting in the units of the plan, checked by the scenario schema."""
     path, _, text = setting.partition("=")
     link = {"forward": dict(_DIRECTION), "return": dict(_DIRECTION)}
     resolved = _resolved(link, [f"link.{direction}.{field}={text}"], path.strip())
-    refuse_beyond_capacity([resolved])
+    refuse_beyond_capacity([resolved], super_packets=super_packets)
     part = resolved["directions"][0 if direction == "forward" else 1]
     if field == "jitter":
         return int(part["jitter_ns"])

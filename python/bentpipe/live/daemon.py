@@ -122,7 +122,11 @@ class LabDaemon:
                     reply = self._status()
                 case "link":
                     self.lab.require_running()
-                    reply = {"revision": self._revision, "plans": largest_plans(self._plans)}
+                    reply = {
+                        "revision": self._revision,
+                        "plans": largest_plans(self._plans),
+                        "super_packets": self.lab.has_super_packets,
+                    }
                 case "set":
                     reply = self._set(request)
                 case "enter":

@@ -77,6 +77,11 @@ class LocalLab:
     _uplink: Uplink | None = field(init=False, default=None)
     _daemons: RunningDaemons = field(init=False)
 
+    @property
+    def has_super_packets(self) -> bool:
+        """Whether the kernels of both sides pass super-packets."""
+        return uses_super_packets(self.plans, chosen=self.super_packets)
+
     def check(self) -> None:
         """Check that this machine carries the link, and has what its parts need.
 
@@ -86,8 +91,7 @@ class LocalLab:
             MachineError: it does not.
             ScenarioError: a PEP or a tunnel cannot be run in real time.
         """
-        super_packets = uses_super_packets(self.plans, chosen=self.super_packets)
-        refuse_beyond_capacity(self.plans, super_packets=super_packets)
+        refuse_beyond_capacity(self.plans, super_packets=self.has_super_packets)
         refuse_functions(self.plans, self.mtu_bytes)
         if self.internet:
             find_slirp4netns()
@@ -110,7 +114,7 @@ class LocalLab:
                 settings=(settings, settings),
                 control_ports=self.control_ports,
                 capture=self.capture,
-                super_packets=uses_super_packets(self.plans, chosen=self.super_packets),
+                super_packets=self.has_super_packets,
                 gateways=self.gateways,
                 host_settings=host_settings,
             )

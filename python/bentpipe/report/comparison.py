@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, Final
@@ -129,6 +130,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     names = _names(comparison)
     differences = comparison.differences
     notes = [_pairing(differences), *_unmatched(comparison, names)]
+    notes += _unfinished(comparison, names)
     without = [difference for difference in differences if difference.estimate.shown is None]
     if without:
         notes.append(f"{without[0].verdict.capitalize()}. {_NO_INTERVAL}")
@@ -165,6 +167,25 @@ def comparison_notes(comparison: Comparison) -> list[str]:
             f"{expected:.1f} of them show a difference that is none."
         )
     return notes
+
+
+def _unfinished(comparison: Comparison, names: dict[str, str]) -> Iterator[str]:
+    """Yield how many transfers of each entry have no completion time, by setting."""
+    entries = dict.fromkeys(chain.from_iterable(comparison.unfinished.values()))
+    texts = []
+    for entry in entries:
+        counts = [
+            f"{of_setting[entry][0]:,} of {of_setting[entry][1]:,} in {names[label]}"
+            for label, of_setting in comparison.unfinished.items()
+            if entry in of_setting
+        ]
+        texts.append(f"{entry}: {', '.join(counts)}")
+    if texts:
+        others = " and others" if texts[_MAX_NAMES:] else ""
+        yield (
+            "Transfers that had not ended with the run, and so have no completion time: "
+            f"{'; '.join(texts[:_MAX_NAMES])}{others}. A longer duration lets them end."
+        )
 
 
 def _unmatched(comparison: Comparison, names: dict[str, str]) -> Iterator[str]:

@@ -154,7 +154,8 @@ def band(
     ``frame`` has rows of many runs, such as `Sweep.flows`; each value of ``by`` has a line of its
     own. The interval is that of `bentpipe.results.mean_intervals`: the run is the sample, not the
     flow.
-    A point of one run has no band. Units of the axes come from the names of the columns.
+    A point of one run has no band. Units of the axes come from the names of the columns. Lines and
+    legend on ``ax`` have the colours and sizes of its figure: the property cycle and ``rcParams``.
 
     Raises:
         UsageError: no such column, not a number, no rows, or runs that differ in further values.
@@ -168,12 +169,14 @@ def band(
     if not any(line["x"] for line in averages.lines):
         raise UsageError(f"{y}: no row has a value to draw")
     _units[axes] = {"x": averages.x_unit, "y": averages.y_unit}
-    draw_means(axes, averages.lines, markers=_MARKERS)
+    draw_means(axes, averages.lines, markers=_MARKERS, styled=ax is None)
     style.from_zero(axes)
     axes.set_xlabel(_label(x, averages.x_unit[0]))
     axes.set_ylabel(_label(y, averages.y_unit[0]))
-    if by is not None:
+    if by is not None and ax is None:
         style.add_legend(axes, by)
+    elif by is not None:
+        axes.legend(title=by)
     return axes
 
 
@@ -222,16 +225,25 @@ def means(
 
 
 def draw_means(
-    axes: Axes, lines: Sequence[Mapping[str, Any]], *, markers: str, has_names: bool = False
+    axes: Axes,
+    lines: Sequence[Mapping[str, Any]],
+    *,
+    markers: str,
+    has_names: bool = False,
+    styled: bool = True,
 ) -> None:
-    """Draw lines of `Means` with bands; with a bar at each point if x has names in no order."""
+    """Draw lines of `Means` with bands; with a bar at each point if x has names in no order.
+
+    ``styled``: with the colours of reports, not those of the axes.
+    """
     for line, colour, marker in zip(lines, cycle(style.PALETTE), cycle(markers), strict=False):
         x, y, low, high = (np.array(line[key], float) for key in ("x", "y", "low", "high"))
+        own: dict[str, Any] = {"color": colour, "markersize": 4} if styled else {}
+        (drawn,) = axes.plot(x, y, marker=marker, label=line["name"], **own)
         if has_names:
-            axes.vlines(x, low, high, color=colour, alpha=0.5)
+            axes.vlines(x, low, high, color=drawn.get_color(), alpha=0.5)
         else:
-            axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-        axes.plot(x, y, color=colour, marker=marker, markersize=4, label=line["name"])
+            axes.fill_between(x, low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
 
 
 def _unit(axes: Axes | None, scale: str, column: str, values: pl.Series) -> tuple[str, float]:

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -234,7 +235,10 @@ def write_file(path: Path, content: str | bytes) -> None:
             with path.open("ab") if number is None else os.fdopen(os.dup(number), "wb") as stream:
                 stream.write(_bytes(content))
             return
-        with _replaced(Path(os.path.realpath(path))) as temporary:
+        file = Path(os.path.realpath(path))
+        # Another process may write the same file at this time. A name has at most 255 bytes.
+        name = os.fsdecode(os.fsencode(file.name)[:200])
+        with _replaced(file, f"{name}.{secrets.token_hex(8)}.part") as temporary:
             temporary.write_bytes(_bytes(content))
 
 
@@ -268,10 +272,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
-    """Yield a temporary name to write to; if the block fails, an existing file stays as it was."""
-    temporary = path.with_name(f"{path.name}.part")
-    # A killed program may have left one, and a symbolic link would lead elsewhere.
+def _replaced(path: Path, name: str) -> Iterator[Path]:
+    """Yield a temporary file to write, of this name; if the block fails, it is removed.
+
+    An existing file stays as it was until the block ends.
+    """
+    temporary = path.with_name(name)
+    # A killed program may have left one of this name, and a symbolic link would lead elsewhere.
     temporary.unlink(missing_ok=True)
     try:
         yield temporary
@@ -299,7 +306,7 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
             raise UsageError(f"{path}: is a folder; name the file of the capture")
         if is_stream(path):
             raise UsageError(f"{path}: is no file, and cannot be replaced; name another one")
-        with _replaced(path) as temporary:
+        with _replaced(path, f"{path.name}.part") as temporary:
             yield temporary
 
 

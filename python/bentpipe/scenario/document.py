@@ -3,13 +3,14 @@
 ruamel.yaml composes the nodes (YAML 1.2); this module builds the data from them. It refuses
 constructs that hide mistakes or attack parsers: duplicate keys, tags other than those of the core
 schema, keys that are not text, several documents, aliases that expand beyond `MAX_VALUES` or
-contain themselves, and files over `LARGEST_FILE_BYTES`. It also refuses fields and entries with
-nothing after them, which YAML reads as null: they are what an unset variable leaves of a template.
-A null is written as ``null`` or ``~``.
+`MAX_CHARACTERS` or contain themselves, YAML 1.1, and files over `LARGEST_FILE_BYTES`. It also
+refuses fields and entries with nothing after them, which YAML reads as null: they are what an unset
+variable leaves of a template. A null is written as ``null`` or ``~``.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from bentpipe.text import NO_VALUE, no_such, shown
 LARGEST_FILE_BYTES: Final = 256 * 1024
 # Fields and entries, with aliases expanded: an alias bomb has billions.
 MAX_VALUES: Final = 100_000
+# Of their texts and keys, with aliases expanded: each use of one is a copy.
+MAX_CHARACTERS: Final = 4 * LARGEST_FILE_BYTES
 
 STDIN: Final = "<stdin>"
 _CONTENT: Final = "a scenario (YAML)"
@@ -38,6 +41,9 @@ _SCALARS: Final = {
     f"{_CORE}{tag}": "text" if tag in ("str", "timestamp") else tag
     for tag in ("null", "bool", "int", "float", "str", "timestamp")
 }
+# What may be before a document: empty lines, comments and directives.
+_HEAD: Final = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\n]*)?\n|%[^\n]*\n)*")
+_YAML_1_1: Final = re.compile(r"^\ufeff?%YAML[ \t]+0*1\.0*1\b", re.MULTILINE)
 _NULLS: Final = {"null": None, "~": None}
 _BOOLEANS: Final = {"true": True, "false": False}
 
@@ -217,6 +223,14 @@ def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, SourceLocation]
 
 
 def _compose(text: str, source: str) -> Node | None:
+    head = _HEAD.match(text.replace("\r\n", "\n").replace("\r", "\n"))
+    if head and (directive := _YAML_1_1.search(head[0])):
+        here = head[0].count("\n", 0, directive.start()) + 1
+        message = (
+            "read %YAML 1.1, in which no is false and 010 is 8; remove the directive: "
+            "the text is read as YAML 1.2"
+        )
+        raise file_error(source, message, here)
     try:
         return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
     except MarkedYAMLError as error:
@@ -238,7 +252,7 @@ class _Builder:
     def __init__(self, source: str) -> None:
         self.source = source
         self.locations: dict[FieldPath, SourceLocation] = {}
-        self._values = 0
+        self._values = self._characters = 0
 
     def build(self, node: Node | None, path: FieldPath) -> Any:
         if node is None:
@@ -258,6 +272,7 @@ class _Builder:
         if not isinstance(node, ScalarNode) or tag not in _SCALARS:
             raise here.error(f'tag "{tag}" is not allowed; write plain YAML', path)
         kind, text = _SCALARS[tag], node.value
+        self._count(text)
         if kind == "null" and not text:
             # The mark of an empty value may be on the next line; its key is on its own.
             raise self.locations[path].error(NO_VALUE, path)
@@ -278,6 +293,7 @@ class _Builder:
             if not isinstance(key_node, ScalarNode) or str(key_node.tag) != f"{_CORE}str":
                 read = getattr(key_node, "value", "")
                 raise here.error(f'read the key "{read}"; field names are text', path)
+            self._count(str(key_node.value))
             key = self._text(str(key_node.value), path, here)
             if key in built:
                 line = self.locations[*path, key].line
@@ -285,6 +301,12 @@ class _Builder:
             self.locations[*path, key] = here
             built[key] = self.build(value_node, (*path, key))
         return built
+
+    def _count(self, text: str) -> None:
+        self._characters += len(text)
+        if self._characters > MAX_CHARACTERS:
+            message = f"has more than {MAX_CHARACTERS:,} characters (aliases expanded)"
+            raise file_error(self.source, message)
 
     def _text(self, text: str, path: FieldPath, here: SourceLocation) -> str:
         """Return a text; JSON escapes a character beyond U+FFFF as two surrogates (RFC 8259, 7)."""

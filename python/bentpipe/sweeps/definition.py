@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from itertools import islice
 from typing import Annotated, Any, Final, Self
 
 import polars as pl
@@ -38,6 +39,8 @@ from bentpipe.units import LARGEST_SEED, check_seed
 DEFAULT_METRIC: Final = "goodput_bps"
 # Of a cell with `UntilCi`: its half width is 6 % of the standard deviation by then.
 MAX_SEEDS: Final = 1_000
+# They are in memory.
+CELL_SEEDS_MAX: Final = 1_000_000
 # A cell at most doubles its seeds at a time: the first few tell little about the variance.
 _GROWTH: Final = 2
 
@@ -215,11 +218,26 @@ def _cells_of(
     return cells
 
 
+def check_count(seeds: int) -> None:
+    """Check a number of seeds, before so many are in memory.
+
+    Raises:
+        UsageError: there are more than `CELL_SEEDS_MAX`.
+    """
+    if seeds > CELL_SEEDS_MAX:
+        raise UsageError(f"seeds: more than {CELL_SEEDS_MAX:,}; ask for fewer of each combination")
+
+
 def seeds_of(base: Scenario, seeds: int | Iterable[int] | None) -> list[int]:
     """Return the seeds of each cell; see `Definition.of`."""
     if seeds is None:
         return [base.seed]
-    chosen = list(range(base.seed, base.seed + seeds)) if isinstance(seeds, int) else list(seeds)
+    if isinstance(seeds, int):
+        check_count(seeds)
+        chosen = list(range(base.seed, base.seed + seeds))
+    else:
+        chosen = list(islice(seeds, CELL_SEEDS_MAX + 1))
+        check_count(len(chosen))
     if not chosen:
         raise UsageError("seeds: none are given; give a number of seeds, or the seeds")
     for seed in chosen:

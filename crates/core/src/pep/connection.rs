@@ -1,6 +1,6 @@
 //! A split connection: two legs, and the relay between them.
 
-use super::{FlowLegs, Key, LegConfig, Pep, PepConfig, opposite};
+use super::{Answer, FlowLegs, Key, LegConfig, Pep, PepConfig, opposite};
 use crate::engine::{Count, Cx, Engine};
 use crate::packet::seq::SeqNumber;
 use crate::packet::{Class, Packet, Port};
@@ -23,8 +23,17 @@ pub(super) enum End {
     Reset,
     /// The handshake was not completed, and the host that began it is silent.
     Expired,
-    /// It is not split, because there were too many; it may not have ended.
-    Unsplit,
+}
+
+/// What a call of a connection led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The destination has answered, and the SYN waits for that.
+    Answered(Answer),
+    /// The near leg is established.
+    Accepted,
+    /// The connection has ended.
+    Ended(End),
 }
 
 /// One leg.
@@ -84,6 +93,8 @@ pub(super) struct Connection {
     far: Leg,
     /// Whether the far leg was opened; with early accept, it is when the near one is established.
     dialed: bool,
+    /// Whether the near leg is established.
+    accepted: bool,
     /// The SYN that is answered when the far leg is open.
     syn: Option<Box<Packet>>,
     /// When the handshake ends, unless both legs are open or the near host sends another packet.
@@ -127,13 +138,14 @@ impl Connection {
             near,
             far,
             dialed: false,
+            accepted: false,
             syn: Some(syn),
             handshake_until: Some(cx.now() + HANDSHAKE_MAX),
             buffer_bytes: config.buffer_bytes,
             max_held: 0,
         };
         if config.early_accept {
-            connection.accept(cx);
+            connection.answer_syn(cx);
         } else {
             connection.dial(cx);
         }
@@ -158,15 +170,38 @@ impl Connection {
 
     /// Answers the SYN.
     #[cold]
-    fn accept(&mut self, cx: &mut Cx<'_>) {
+    fn answer_syn(&mut self, cx: &mut Cx<'_>) {
         if let Some(syn) = self.syn.take() {
             self.near.call(cx, |endpoint, cx| endpoint.on_packet(cx, &syn));
             cx.discard(syn);
         }
     }
 
+    /// Answers the SYN after the destination has accepted.
+    pub(super) fn accept(&mut self, cx: &mut Cx<'_>) -> Option<Event> {
+        self.answer_syn(cx);
+        self.progress(cx)
+    }
+
+    /// Refuses the SYN as the destination has refused the far leg.
+    pub(super) fn refuse(&mut self, cx: &mut Cx<'_>) -> Option<Event> {
+        if let Some(syn) = self.syn.take() {
+            self.near.call(cx, |endpoint, cx| endpoint.refuse(cx, &syn));
+            cx.discard(syn);
+        }
+        Some(Event::Ended(End::Refused))
+    }
+
+    /// Opens the far leg, with early accept, now that the near one is established.
+    pub(super) fn on_accepted(&mut self, cx: &mut Cx<'_>) -> Option<Event> {
+        if !self.dialed {
+            self.dial(cx);
+        }
+        self.progress(cx)
+    }
+
     /// Handles a packet that arrived on `port`.
-    pub(super) fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) -> Option<End> {
+    pub(super) fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) -> Option<Event> {
         if port == self.far.port {
             if !self.dialed {
                 // Not an answer; an endpoint in LISTEN would accept a SYN.
@@ -187,16 +222,16 @@ impl Connection {
 
     /// A packet of the host whose SYN was not answered: a retransmitted SYN, or a reset if it gives up.
     #[cold]
-    fn before_accept(&mut self, cx: &mut Cx<'_>, packet: &Packet) -> Option<End> {
+    fn before_accept(&mut self, cx: &mut Cx<'_>, packet: &Packet) -> Option<Event> {
         let is_reset = packet.segment().is_some_and(|segment| segment.flags.rst());
         is_reset.then(|| {
             self.far.call(cx, Endpoint::abort);
-            End::Reset
+            Event::Ended(End::Reset)
         })
     }
 
     /// Does what is due.
-    pub(super) fn wake(&mut self, cx: &mut Cx<'_>) -> Option<End> {
+    pub(super) fn wake(&mut self, cx: &mut Cx<'_>) -> Option<Event> {
         let now = cx.now();
         for leg in [&mut self.near, &mut self.far] {
             if leg.endpoint.next_wake().is_some_and(|due| due <= now) {
@@ -205,7 +240,7 @@ impl Connection {
         }
         if self.handshake_until.is_some_and(|until| until <= now) {
             self.abort(cx);
-            return Some(End::Expired);
+            return Some(Event::Ended(End::Expired));
         }
         self.progress(cx)
     }
@@ -224,41 +259,39 @@ impl Connection {
 
     /// Passes on what the legs received: the end of the handshake, data, FIN and reset.
     #[inline]
-    fn progress(&mut self, cx: &mut Cx<'_>) -> Option<End> {
+    fn progress(&mut self, cx: &mut Cx<'_>) -> Option<Event> {
         if self.handshake_until.is_some()
-            && let Some(end) = self.advance_handshake(cx)
+            && let Some(event) = self.advance_handshake()
         {
-            return Some(end);
+            return Some(event);
         }
         if self.near.endpoint.is_reset() || self.far.endpoint.is_reset() {
             self.abort(cx);
-            return Some(End::Reset);
+            return Some(Event::Ended(End::Reset));
         }
         relay(cx, &mut self.near, &mut self.far, self.buffer_bytes);
         relay(cx, &mut self.far, &mut self.near, self.buffer_bytes);
         self.max_held = self.max_held.max(self.near.held).max(self.far.held);
         let is_closed = self.near.endpoint.is_closed() && self.far.endpoint.is_closed();
-        is_closed.then_some(End::Closed)
+        is_closed.then_some(Event::Ended(End::Closed))
     }
 
     #[cold]
-    fn advance_handshake(&mut self, cx: &mut Cx<'_>) -> Option<End> {
+    fn advance_handshake(&mut self) -> Option<Event> {
         if self.syn.is_some() {
             if self.far.endpoint.is_reset() {
-                if let Some(syn) = self.syn.take() {
-                    self.near.call(cx, |endpoint, cx| endpoint.refuse(cx, &syn));
-                    cx.discard(syn);
-                }
-                return Some(End::Refused);
+                return Some(Event::Answered(Answer::Refused));
             }
             if self.far.endpoint.is_established() {
-                self.accept(cx);
+                return Some(Event::Answered(Answer::Connected(())));
             }
         }
         if self.near.endpoint.is_established() {
-            if !self.dialed {
-                self.dial(cx);
-            } else if self.far.endpoint.is_established() {
+            if !self.accepted {
+                self.accepted = true;
+                return Some(Event::Accepted);
+            }
+            if self.far.endpoint.is_established() {
                 self.handshake_until = None;
             }
         }

@@ -1,4 +1,4 @@
-//! Connections that have ended, or are not split, as long as segments of their beginning or end may arrive.
+//! Connections that have ended, as long as segments of their beginning or end may arrive.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -61,7 +61,6 @@ pub(super) fn answer(
     let answer = match end {
         End::Closed => time_wait_ack(segment)?,
         End::Refused | End::Reset | End::Expired => reset_for(segment)?,
-        End::Unsplit => return None,
     };
     let sender = packet.id.origin();
     Some(Packet {

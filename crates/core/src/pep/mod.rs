@@ -14,9 +14,17 @@
 //! PEP cannot read as TCP (QUIC, VPNs), segments of connections that were open before, and connections
 //! beyond the maximum pass unchanged.
 
+mod admission;
 mod connection;
 mod finished;
 mod index;
+mod side;
+
+pub use admission::{
+    Abandoned, Admission, AdmissionConfig, AdmissionCounters, Answer, BYPASS_MEMORY, ConnectionKey,
+    Decision, Reply,
+};
+pub use side::Side;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,10 +33,10 @@ use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{Address, FlowId, Origin, Packet, Port};
 use crate::rng::Rng;
 use crate::tcp::{Config, Totals};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::trace::NodeId;
 use crate::wake_queue::{Deadline, WakeQueue};
-use connection::{Connection, End};
+use connection::{Connection, End, Event, HANDSHAKE_MAX};
 use finished::Finished;
 use index::Index;
 
@@ -79,6 +87,18 @@ pub struct FlowLegs {
 /// The flow of a connection and its number in that flow.
 type Key = (FlowId, u16);
 
+impl ConnectionKey for Key {
+    type Hosts = FlowId;
+
+    fn hosts(&self) -> FlowId {
+        self.0
+    }
+
+    fn first_of(flow: FlowId) -> Self {
+        (flow, 0)
+    }
+}
+
 /// The place of a connection; it keeps its number while the connection is open.
 #[derive(Debug)]
 struct Slot {
@@ -86,15 +106,12 @@ struct Slot {
     deadline: Deadline,
 }
 
-/// Counters of connections.
+/// Counters of connections that were accepted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
-    split: u64,
-    unsplit: u64,
-    refused: u64,
     reset: u64,
+    /// Those with early accept whose destination did not answer.
     expired: u64,
-    max_open: u64,
     max_buffered_bytes: u64,
 }
 
@@ -102,6 +119,7 @@ struct Counters {
 #[derive(Debug)]
 pub struct Pep {
     config: PepConfig,
+    admission: Admission<Key>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     index: Index,
@@ -132,6 +150,17 @@ impl Pep {
     #[must_use]
     pub fn new(config: PepConfig) -> Self {
         Self {
+            admission: Admission::new(AdmissionConfig {
+                connections_max: config.connections_max,
+                waiting_max: usize::MAX,
+                // A connection knows when its near host was last active.
+                handshake_max: HANDSHAKE_MAX,
+                early_accept: config.early_accept,
+                // The PEP sees all segments of a connection, so that it answers a delayed one by how that ended.
+                started_memory: Duration::ZERO,
+                may_be_asymmetric: false,
+                remembered_max: usize::MAX,
+            }),
             config,
             slots: Vec::new(),
             free: Vec::new(),
@@ -169,12 +198,16 @@ impl Pep {
         (legs.connections > 0).then_some(legs)
     }
 
-    /// Checks that each leg was given what the other one received, but for what is buffered, and that
-    /// no buffer holds more than its size.
+    /// Checks that each leg was given what the other one received, but for what is buffered, that no
+    /// buffer holds more than its size, and that the admission counts the open connections.
     ///
     /// # Errors
     /// Describes the first connection for which that does not hold.
     pub fn check(&self) -> Result<(), String> {
+        let (admitted, open) = (self.admission.connections(), self.index.len());
+        if admitted != open {
+            return Err(format!("{admitted} connections admitted, {open} open"));
+        }
         let mut connections = self.slots.iter().filter_map(|slot| slot.connection.as_ref());
         connections.try_for_each(|connection| connection.check(&self.config))
     }
@@ -182,22 +215,27 @@ impl Pep {
     /// Splits the connection that a SYN requests, or passes the SYN on.
     #[cold]
     fn on_syn(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>, key: Key) {
-        let is_known_unsplit = self.finished.end_of(cx.now(), key) == Some(End::Unsplit);
-        if is_known_unsplit || self.index.len() >= self.config.connections_max {
-            self.counters.unsplit += u64::from(!is_known_unsplit);
-            // A retransmitted SYN must not be split.
-            self.finished.insert(cx.now(), key, End::Unsplit);
+        let (now, side) = (cx.now(), if port == Self::LAN { Side::Lan } else { Side::Link });
+        let number = packet.segment().map_or(0, |segment| segment.seq.0);
+        let split_before = self.admission.counters().split;
+        let decision = self.admission.on_syn(key, number, side, now);
+        self.finished.remove(now, key);
+        // Of the others none is possible: the SYN is of no open connection.
+        if !matches!(decision, Decision::Open | Decision::Accept) {
             self.pass(cx, port, packet);
             return;
         }
-        self.finished.remove(cx.now(), key);
         // Not by the number of the connection: it is split again if its SYN is retransmitted after
         // its end.
-        let offset = (self.counters.split << LEG_SERIAL_BITS) % (Self::SERIALS / 2);
+        let offset = (split_before << LEG_SERIAL_BITS) % (Self::SERIALS / 2);
         let serial = self.config.first_serial + offset;
-        self.counters.split += 1;
         self.consumed.add(packet.bytes);
         let connection = Box::new(Connection::open(cx, &mut self.config, port, packet, serial));
+        if decision == Decision::Accept {
+            self.admission.on_started(&key, (), now);
+        } else {
+            self.admission.on_opened(&key, (), now);
+        }
         let slot = self.free.pop().unwrap_or_else(|| {
             let deadline = self.wakes.add();
             self.slots.push(Slot { connection: None, deadline });
@@ -205,14 +243,13 @@ impl Pep {
         });
         self.slots[slot as usize].connection = Some(connection);
         self.index.insert(key, slot);
-        self.counters.max_open = self.counters.max_open.max(self.index.len() as u64);
         self.after_call(cx, slot, None);
     }
 
-    /// Updates the deadline of a connection after a call, and removes it if it has ended.
-    fn after_call(&mut self, cx: &mut Cx<'_>, slot: u32, end: Option<End>) {
-        if let Some(end) = end {
-            self.remove(cx, slot, end);
+    /// Handles what a call of a connection led to, and updates its deadline.
+    fn after_call(&mut self, cx: &mut Cx<'_>, slot: u32, event: Option<Event>) {
+        if let Some(event) = event {
+            self.on_event(cx, slot, event);
         }
         let Slot { connection, deadline } = &mut self.slots[slot as usize];
         let next = connection.as_ref().and_then(|connection| connection.next_wake());
@@ -229,7 +266,32 @@ impl Pep {
         }
     }
 
+    /// Advances the handshake of a connection as its admission decides, or removes a connection that has ended.
     #[cold]
+    fn on_event(&mut self, cx: &mut Cx<'_>, slot: u32, event: Event) {
+        let mut next = Some(event);
+        while let Some(event) = next
+            && let Some(connection) = &mut self.slots[slot as usize].connection
+        {
+            let key = connection.key();
+            next = match event {
+                Event::Answered(answer) => match self.admission.on_answer(&key, answer, cx.now()) {
+                    Some((Reply::SendOn, ())) => connection.accept(cx),
+                    Some((Reply::Reset, ())) => connection.refuse(cx),
+                    Some((Reply::Unreachable | Reply::Nothing, ())) | None => None,
+                },
+                Event::Accepted => {
+                    self.admission.on_accepted(&key);
+                    connection.on_accepted(cx)
+                }
+                Event::Ended(end) => {
+                    self.remove(cx, slot, end);
+                    None
+                }
+            };
+        }
+    }
+
     fn remove(&mut self, cx: &mut Cx<'_>, slot: u32, end: End) {
         let Some(mut connection) = self.slots[slot as usize].connection.take() else { return };
         if let Some(syn) = connection.take_syn() {
@@ -244,11 +306,17 @@ impl Pep {
         let counters = &mut self.counters;
         counters.max_buffered_bytes =
             counters.max_buffered_bytes.max(connection.max_buffered_bytes());
-        match end {
-            End::Closed | End::Unsplit => {}
-            End::Refused => counters.refused += 1,
-            End::Reset => counters.reset += 1,
-            End::Expired => counters.expired += 1,
+        let was_open = match end {
+            End::Closed => true,
+            // Its admission has ended it.
+            End::Refused => false,
+            End::Reset => !self.admission.on_abandoned(&key, Abandoned::Reset),
+            End::Expired => !self.admission.on_abandoned(&key, Abandoned::Expired),
+        };
+        if was_open {
+            self.admission.on_ended();
+            counters.reset += u64::from(end == End::Reset);
+            counters.expired += u64::from(end == End::Expired);
         }
         self.finished.insert(cx.now(), key, end);
     }
@@ -262,8 +330,7 @@ impl Pep {
     /// A segment of no open connection: of one that has ended, or of one that is not split.
     #[cold]
     fn on_unknown(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>, key: Key) {
-        let end = self.finished.end_of(cx.now(), key).filter(|end| *end != End::Unsplit);
-        let Some(end) = end else {
+        let Some(end) = self.finished.end_of(cx.now(), key) else {
             self.pass(cx, port, packet);
             return;
         };
@@ -308,9 +375,9 @@ impl Engine for Pep {
         };
         self.consumed.add(packet.bytes);
         let connection = self.slots[slot as usize].connection.as_mut();
-        let end = connection.and_then(|connection| connection.input(cx, port, &packet));
+        let event = connection.and_then(|connection| connection.input(cx, port, &packet));
         cx.discard(packet);
-        self.after_call(cx, slot, end);
+        self.after_call(cx, slot, event);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
@@ -319,8 +386,8 @@ impl Engine for Pep {
         {
             let slot = u32::try_from(self.wakes.first()).expect("fewer than 2^24 connections");
             let connection = self.slots[slot as usize].connection.as_mut();
-            let end = connection.and_then(|connection| connection.wake(cx));
-            self.after_call(cx, slot, end);
+            let event = connection.and_then(|connection| connection.wake(cx));
+            self.after_call(cx, slot, event);
         }
     }
 
@@ -343,17 +410,17 @@ impl Engine for Pep {
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
-        let Counters { split, unsplit, refused, reset, expired, max_open, max_buffered_bytes } =
-            self.counters;
+        let Counters { reset, expired, max_buffered_bytes } = self.counters;
+        let admission = self.admission.counters();
         let connections = self.slots.iter().filter_map(|slot| slot.connection.as_ref());
         let max_open_bytes = connections.map(|each| each.max_buffered_bytes()).max().unwrap_or(0);
         vec![
-            ("split_connections", split),
-            ("unsplit_connections", unsplit),
-            ("refused_connections", refused),
-            ("reset_connections", reset),
-            ("expired_connections", expired),
-            ("max_open_connections", max_open),
+            ("split_connections", admission.split),
+            ("unsplit_connections", admission.unsplit),
+            ("refused_connections", admission.refused),
+            ("reset_connections", admission.reset + reset),
+            ("expired_connections", admission.expired + expired),
+            ("max_open_connections", self.admission.max_connections() as u64),
             ("max_buffered_bytes", max_buffered_bytes.max(max_open_bytes)),
         ]
     }

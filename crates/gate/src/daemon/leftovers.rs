@@ -56,7 +56,7 @@ impl Leftovers {
     /// socket. What is not there is no error.
     ///
     /// # Errors
-    /// As [`Rules::remove`], what `ip` printed, or the file's.
+    /// As [`Rules::remove`], or the file's.
     pub fn remove(&self) -> io::Result<()> {
         let mut removed = self.rules().as_ref().map_or(Ok(()), Rules::remove);
         if let Some(TunnelLeftovers { fail: FailMode::Closed, peers }) = &self.tunnel {

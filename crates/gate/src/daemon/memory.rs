@@ -5,8 +5,8 @@ use std::fs;
 use bentpipe_sys::sysctl;
 
 use super::PepPlan;
+use crate::Side;
 use crate::relay::Relay;
-use crate::side::Side;
 use crate::transparent::{LegSettings, SynHolder};
 
 /// The memory of a process that relays, without connections: its program, its stacks and its allocator.
@@ -30,7 +30,7 @@ impl Memory {
         let (workers, connections) = (plan.workers as u64, plan.connections as u64);
         // Each thread keeps what its largest number of connections took.
         let relayed = (Relay::CONNECTION_BYTES as u64).saturating_mul(plan.threads as u64);
-        let held = SynHolder::HELD_BYTES as u64 * plan.of_worker().syn_holder().held as u64;
+        let held = SynHolder::HELD_BYTES as u64 * plan.of_worker().admission().waiting_max as u64;
         let processes =
             (workers * (PROCESS_BYTES + held)).saturating_add(connections.saturating_mul(relayed));
         let [lan, link] = Side::ALL.map(|side| buffers(&plan.leg(side)));

@@ -3,13 +3,14 @@
 use core::time::Duration;
 use std::io;
 
+use bentpipe_core::pep::AdmissionConfig;
 use bentpipe_core::time::Duration as Limit;
 use serde::{Deserialize, Serialize};
 
 use super::plan_checks::{is_interface, refused};
+use crate::Side;
 use crate::relay::Config;
-use crate::side::Side;
-use crate::transparent::{Connections, LegSettings, Rules, SideRules, SynHolderConfig, marks};
+use crate::transparent::{Connections, LegSettings, Rules, SideRules, marks};
 
 /// The settings of a PEP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -95,6 +96,10 @@ const OTHER_DESCRIPTORS: usize = 512;
 const PIPES: usize = 256;
 /// The most SYNs that a worker holds: those of 27,000 connections a second with an RTT of 600 ms.
 const HELD: usize = 16_384;
+/// More than a retransmitted SYN takes from its client to here.
+const STARTED_MEMORY: Limit = Limit::from_secs(10);
+/// The oldest of more connections or paths are forgotten, so that a flood of SYNs takes no memory.
+const REMEMBERED: usize = 4_096;
 const WORKERS_MAX: usize = 64;
 /// More than any machine has processors, ports of a client, and bytes in a pipe.
 const THREADS_MAX: usize = 1_024;
@@ -184,11 +189,15 @@ impl PepPlan {
         }
     }
 
-    pub(super) fn syn_holder(&self) -> SynHolderConfig {
-        SynHolderConfig {
-            held: self.connections.min(HELD),
-            connect_limit: Limit::from_nanos(self.connect_limit_ns),
+    pub(super) fn admission(&self) -> AdmissionConfig {
+        AdmissionConfig {
+            connections_max: self.connections,
+            waiting_max: self.connections.min(HELD),
+            handshake_max: Limit::from_nanos(self.connect_limit_ns),
             early_accept: self.early_accept,
+            started_memory: STARTED_MEMORY,
+            may_be_asymmetric: true,
+            remembered_max: REMEMBERED,
         }
     }
 

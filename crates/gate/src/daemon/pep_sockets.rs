@@ -9,7 +9,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::PepPlan;
-use crate::side::Side;
+use crate::Side;
 use crate::transparent::{Rules, SYN_BYTES_MAX, listener, raw};
 
 const VERSIONS: [Version; 2] = [Version::V4, Version::V6];

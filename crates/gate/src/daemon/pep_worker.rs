@@ -4,7 +4,6 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bentpipe_core::time::Instant;
 use bentpipe_sys::packet_log::PacketLog;
@@ -18,9 +17,9 @@ use super::reporting::report_while;
 use super::socket_broker::BrokeredSockets;
 use super::usage::{Usage, cpu_ns};
 use super::{PepPlan, Plan, Report};
+use crate::Side;
 use crate::heartbeat::HeartbeatMonitor;
-use crate::relay::{ConnectionLimit, Relay};
-use crate::side::Side;
+use crate::relay::Relay;
 use crate::transparent::{HoldLease, LEASE, SynHolder, Taps};
 
 /// Relays connections until the privileged part is gone.
@@ -48,12 +47,10 @@ pub(super) fn relay(
     let taps = Taps { to_relay, refusals, outside, syns: syns.collect() };
     drop_privileges(plan.user, plan.group)?;
     let usage = Usage::open()?;
-    let (lease, connection_limit) =
-        (Arc::new(HoldLease::start()?), ConnectionLimit::new(pep.connections as u64));
+    let lease = Arc::new(HoldLease::start()?);
     let sockets = Arc::new(BrokeredSockets::new(supply));
-    let limits = (Arc::clone(&connection_limit), Arc::clone(&lease));
     // The end of the process ends their threads. To wait for one that hangs would keep it.
-    let syn_holder = SynHolder::start(taps, sockets, limits, pep.syn_holder())?;
+    let syn_holder = SynHolder::start(taps, sockets, Arc::clone(&lease), pep.admission())?;
     let mut syn_holder = ManuallyDrop::new(syn_holder);
     let relay = Relay::start(listeners, syn_holder.dial(), pep.relay())?;
     let mut relay = ManuallyDrop::new(relay);
@@ -67,9 +64,7 @@ pub(super) fn relay(
     filter_system_calls(RELAY_CALLS)?;
     let report = || match relay.failure().or_else(|| syn_holder.failure()) {
         Some(error) => Err(error),
-        None => {
-            Ok(WorkerReport::Pep(Box::new(report(&relay, &syn_holder, &connection_limit, &usage))))
-        }
+        None => Ok(WorkerReport::Pep(Box::new(report(&relay, &syn_holder, &usage)))),
     };
     report_while(
         || monitor.all_progressed(),
@@ -86,24 +81,17 @@ pub(super) fn relay(
     )
 }
 
-fn report(
-    relay: &Relay,
-    syn_holder: &SynHolder,
-    connection_limit: &ConnectionLimit,
-    usage: &Usage,
-) -> Report {
-    let (relay, syn_holder) = (relay.counters(), syn_holder.counters());
-    let [split, unsplit, refused, expired] =
-        [&syn_holder.split, &syn_holder.unsplit, &syn_holder.refused, &syn_holder.expired]
-            .map(|counter| counter.load(Ordering::Relaxed));
+fn report(relay: &Relay, syn_holder: &SynHolder, usage: &Usage) -> Report {
+    let (open, max_open) = syn_holder.connections();
+    let (relay, admission) = (relay.counters(), syn_holder.counters());
     Report {
-        open_connections: connection_limit.open(),
-        max_open_connections: connection_limit.max_open(),
-        split_connections: split,
-        unsplit_connections: unsplit,
-        refused_connections: refused + relay.refused(),
-        reset_connections: relay.reset(),
-        expired_connections: expired + relay.expired(),
+        open_connections: open as u64,
+        max_open_connections: max_open as u64,
+        split_connections: admission.split,
+        unsplit_connections: admission.unsplit,
+        refused_connections: admission.refused + relay.refused(),
+        reset_connections: admission.reset + relay.reset(),
+        expired_connections: admission.expired + relay.expired(),
         timed_out_connections: relay.idle(),
         to_server_bytes: relay.to_server_bytes(),
         to_client_bytes: relay.to_client_bytes(),

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use bentpipe_sys::tcp_sockets::Version;
 
 use super::handover::{DESCRIPTORS_MAX, receive, receive_some, send};
-use crate::side::Side;
+use crate::Side;
 use crate::transparent::{Direct, Sockets};
 
 /// More are asked for when no more than these are left, so that the worker does not wait for them.

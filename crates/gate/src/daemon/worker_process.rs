@@ -11,8 +11,8 @@ use super::handover::{pair, receive, send};
 use super::report::WorkerReport;
 use super::socket_broker::run_broker;
 use super::{Part, Start};
+use crate::Side;
 use crate::heartbeat::reason_of_end;
-use crate::side::Side;
 use crate::transparent::{Direct, LEASE};
 
 /// The time without a report after which a worker is taken for hung.

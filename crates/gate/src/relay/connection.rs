@@ -1,5 +1,6 @@
 //! A connection: the legs to the client and to the server, and the two directions between them.
 
+use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 
 use bentpipe_core::time::{Duration, Instant};
@@ -7,12 +8,12 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use super::Dialed;
 use super::counters::{Counters, End};
 use super::legs::Sampled;
 use super::one_way::OneWay;
 use super::pipes::Pipes;
-use super::{Dialed, Permit};
-use crate::side::Side;
+use crate::Side;
 
 /// A leg of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub(super) struct Connection {
     to_client: OneWay,
     /// What was counted of the leg to the client, and of that to the server.
     sampled: [Sampled; 2],
-    _permit: Option<Permit>,
+    _permit: Option<Box<dyn Any + Send>>,
     /// The side of the client.
     side: Side,
     is_connected: bool,

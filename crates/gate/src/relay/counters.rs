@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::legs::{LegCounters, LegReport, Sampled};
-use crate::side::Side;
+use crate::Side;
 
 /// Counts since the start, updated by all threads.
 #[derive(Debug, Default)]

@@ -7,17 +7,16 @@
 //! zero seconds (socket(7)), so that the kernel resets every leg that did not end.
 
 mod connection;
-mod connection_limit;
 mod counters;
 mod legs;
 mod one_way;
 mod pipes;
 mod thread;
 
-pub use connection_limit::{ConnectionLimit, Permit};
 pub use counters::Counters;
 pub use legs::{LegReport, RTT_LIMITS_US};
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,8 +29,8 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt;
 
+use crate::Side;
 use crate::heartbeat::{Heartbeat, reason_of_end};
-use crate::side::Side;
 use thread::Thread;
 
 /// What is asked of the kernel about both legs of a connection.
@@ -59,8 +58,8 @@ pub struct Dialed {
     pub server: OwnedFd,
     /// Whether the server has answered.
     pub is_connected: bool,
-    /// What counts the connection, if anything does.
-    pub permit: Option<Permit>,
+    /// What is dropped when the connection has ended, such as what counts it.
+    pub permit: Option<Box<dyn Any + Send>>,
 }
 
 /// Makes the kernel reset a connection when its socket is closed, by this process or at its death, and leave urgent data

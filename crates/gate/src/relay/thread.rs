@@ -18,8 +18,8 @@ use super::connection::{Connection, Leg};
 use super::counters::{Counters, End};
 use super::pipes::Pipes;
 use super::{Config, Dial, EVENTS_OF_LEGS};
+use crate::Side;
 use crate::heartbeat::{Heartbeat, WAKE_TIMEOUT};
-use crate::side::Side;
 
 /// The tokens of listeners are above those of connections.
 const LISTENERS: u64 = 1 << 63;

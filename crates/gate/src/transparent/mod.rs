@@ -9,14 +9,11 @@
 //! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
 mod apply;
-mod asymmetric;
-mod deferred;
 mod hold_lease;
 mod matches;
-mod pending_accepts;
-mod recent;
 mod rules;
 mod selection;
+mod shared_admission;
 mod sockets;
 mod syn;
 mod syn_holder;
@@ -27,4 +24,4 @@ pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};
 pub use selection::Connections;
 pub use sockets::{Direct, LegSettings, Sockets, listener, raw};
 pub use syn::{Ends, Syn};
-pub use syn_holder::{SynHolder, SynHolderConfig, SynHolderCounters, Taps};
+pub use syn_holder::{SynHolder, Taps};

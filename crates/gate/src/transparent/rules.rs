@@ -17,7 +17,7 @@
 use bentpipe_core::time::Duration;
 
 use super::selection::Connections;
-use crate::side::Side;
+use crate::Side;
 
 /// The time after which new connections pass without a relay that has died. Linux repeats a SYN that is lost after 1 s
 /// and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use crate::Side;
 use crate::relay::prepare_leg;
-use crate::side::Side;
 use bentpipe_sys::tcp_sockets::{
     Version, set_mark, set_not_sent_low_water, set_transparent, set_v6_only,
 };

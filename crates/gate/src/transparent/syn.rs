@@ -1,12 +1,16 @@
 //! The SYN of a client, held until the server has answered.
 
+use core::cmp::Ordering;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
 
 use bentpipe_core::packet::segment::Segment;
 use bentpipe_core::packet::seq::SeqNumber;
+use bentpipe_core::pep::ConnectionKey;
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{FiveTuple, Headers, Payload, TCP, ipv4, ipv6, tcp};
+
+use rustix::io::Errno;
 
 use crate::icmp;
 
@@ -192,13 +196,50 @@ pub enum Unreachable {
     Prohibited,
 }
 
-/// The two ends of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+impl Unreachable {
+    /// What the error of a socket says about its peer, if it says that it cannot be reached (ip(7)).
+    pub(super) fn of_error(error: Errno) -> Option<Self> {
+        match error {
+            Errno::NETUNREACH => Some(Self::Network),
+            Errno::HOSTUNREACH => Some(Self::Host),
+            Errno::ACCESS => Some(Self::Prohibited),
+            _ => None,
+        }
+    }
+}
+
+/// The two ends of a connection. In order, those of the same two hosts follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// The one that opened it.
     pub client: SocketAddr,
     /// The one that listens.
     pub server: SocketAddr,
+}
+
+impl Ord for Ends {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let whole = |ends: &Self| (ends.hosts(), ends.client, ends.server);
+        whole(self).cmp(&whole(other))
+    }
+}
+
+impl PartialOrd for Ends {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl ConnectionKey for Ends {
+    type Hosts = (IpAddr, IpAddr);
+
+    fn hosts(&self) -> Self::Hosts {
+        (self.client.ip(), self.server.ip())
+    }
+
+    fn first_of((client, server): Self::Hosts) -> Self {
+        Self { client: SocketAddr::new(client, 0), server: SocketAddr::new(server, 0) }
+    }
 }
 
 impl Ends {

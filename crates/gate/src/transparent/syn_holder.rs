@@ -1,13 +1,12 @@
-//! The SYN holder: holds SYNs, opens the legs to servers, and lets the SYNs go on to the relay.
+//! The SYN holder: the thread that carries out what the admission of connections decides on SYNs.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use bentpipe_core::pep::{AdmissionConfig, AdmissionCounters, Answer, Decision, Reply};
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::packet_log::PacketLog;
@@ -18,16 +17,13 @@ use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
 
 use super::SYN_BYTES_MAX;
-use super::asymmetric::AsymmetricPaths;
-use super::deferred::{Deferred, DeferredSyns};
 use super::hold_lease::HoldLease;
-use super::pending_accepts::{PendingAccepts, Waiting, version};
-use super::recent::Recent;
+use super::shared_admission::{DaemonAdmission, HeldSyn, PendingLeg, SharedAdmission, version};
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn, Unreachable};
+use crate::Side;
 use crate::heartbeat::{Heartbeat, WAKE_TIMEOUT, reason_of_end};
-use crate::relay::{ConnectionLimit, Dial, Permit};
-use crate::side::Side;
+use crate::relay::Dial;
 
 const EVENTS: usize = 256;
 /// SYNs that are read before servers' answers have their turn.
@@ -35,25 +31,10 @@ const SYNS: usize = 64;
 const CHECK: Duration = Duration::from_secs(1);
 /// While SYNs wait for the end of earlier connections.
 const DEFERRED_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// Linux repeats a SYN for 127 s (tcp(7), `tcp_syn_retries`).
-const BYPASSED: Duration = Duration::from_secs(127);
-/// More than a repeated SYN takes from its client to here.
-const SENT_ON: Duration = Duration::from_secs(10);
 const STOP: u64 = u64::MAX;
 const STALE: u64 = u64::MAX - 1;
-/// The tokens of taps are above those of connections.
+/// The tokens of taps are above those of legs.
 const TAPS: u64 = 1 << 32;
-
-/// The settings of a SYN holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SynHolderConfig {
-    /// The most SYNs that are held. Those beyond it pass without the relay.
-    pub held: usize,
-    /// How long a server may take to answer, and then the client.
-    pub connect_limit: Duration,
-    /// Whether clients are accepted before their servers have answered.
-    pub early_accept: bool,
-}
 
 /// The sockets on which SYNs arrive and leave.
 #[derive(Debug)]
@@ -68,33 +49,19 @@ pub struct Taps {
     pub outside: [OwnedFd; 2],
 }
 
-/// Counts since the start.
-#[derive(Debug, Default)]
-pub struct SynHolderCounters {
-    /// Connections that the relay was to have.
-    pub split: AtomicU64,
-    /// Those whose servers refused.
-    pub refused: AtomicU64,
-    /// Those whose servers did not answer, or could not be reached, or whose clients did not go on.
-    pub expired: AtomicU64,
-    /// Connections that passed without the relay.
-    pub unsplit: AtomicU64,
-}
-
 /// A running SYN holder. Dropping it stops it; the SYNs that it holds are lost.
 pub struct SynHolder {
-    pending: Arc<PendingAccepts>,
-    counters: Arc<SynHolderCounters>,
+    admission: Arc<SharedAdmission>,
     heartbeat: Heartbeat,
     stop: Arc<OwnedFd>,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
 }
 
 impl SynHolder {
-    /// The most memory for a SYN that is held: the packet, what is noted of it, and its ends in two trees of which the nodes
-    /// are half full.
+    /// The most memory for a SYN that is held: the packet, its entry in the admission, and its leg, in a list that doubles
+    /// when it is full.
     pub const HELD_BYTES: usize =
-        SYN_BYTES_MAX + 2 * size_of::<Held>() + 4 * size_of::<(Ends, Waiting)>();
+        SYN_BYTES_MAX + DaemonAdmission::ENTRY_BYTES + 2 * size_of::<(usize, Ends, OwnedFd)>();
 
     /// Starts the thread of a SYN holder.
     ///
@@ -103,11 +70,11 @@ impl SynHolder {
     pub fn start(
         taps: Taps,
         sockets: Arc<dyn Sockets>,
-        (connection_limit, lease): (Arc<ConnectionLimit>, Arc<HoldLease>),
-        config: SynHolderConfig,
+        lease: Arc<HoldLease>,
+        config: AdmissionConfig,
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (pending, counters) = (Arc::new(PendingAccepts::new(sockets)), Arc::default());
+        let admission = Arc::new(SharedAdmission::new(config, sockets));
         let heartbeat = Heartbeat::default();
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*stop, EventData::new_u64(STOP), EventFlags::IN)?;
@@ -118,30 +85,30 @@ impl SynHolder {
         let worker = Worker {
             epoll,
             taps,
-            connection_limit,
             lease,
-            config,
             clock: Clock::start(),
-            held: Slab::new(),
-            ends: BTreeMap::new(),
-            deferred: DeferredSyns::default(),
-            sent_on: Recent::new(SENT_ON),
-            bypassed: Recent::new(BYPASSED),
-            paths: AsymmetricPaths::new(),
-            pending: Arc::clone(&pending),
-            counters: Arc::clone(&counters),
+            legs: Slab::new(),
+            admission: Arc::clone(&admission),
             heartbeat: heartbeat.clone(),
             _stop: Arc::clone(&stop),
         };
         let named = std::thread::Builder::new().name("syn-holder".to_owned());
         let thread = Some(named.spawn(move || worker.run())?);
-        Ok(Self { pending, counters, heartbeat, stop, thread })
+        Ok(Self { admission, heartbeat, stop, thread })
     }
 
-    /// What the SYN holder has counted so far.
+    /// What the admission has counted so far.
     #[must_use]
-    pub fn counters(&self) -> &SynHolderCounters {
-        &self.counters
+    pub fn counters(&self) -> AdmissionCounters {
+        self.admission.lock().counters()
+    }
+
+    /// The connections that are split now, those with a handshake that has not ended included, and their largest number so
+    /// far.
+    #[must_use]
+    pub fn connections(&self) -> (usize, usize) {
+        let admission = self.admission.lock();
+        (admission.connections(), admission.max_connections())
     }
 
     /// The heartbeat of its thread.
@@ -159,7 +126,7 @@ impl SynHolder {
     /// What a relay needs to find the legs to servers.
     #[must_use]
     pub fn dial(&self) -> Arc<dyn Dial> {
-        Arc::clone(&self.pending) as Arc<dyn Dial>
+        Arc::clone(&self.admission) as Arc<dyn Dial>
     }
 }
 
@@ -172,33 +139,14 @@ impl Drop for SynHolder {
     }
 }
 
-/// A SYN that waits for its server.
-struct Held {
-    syn: Syn,
-    side: Side,
-    server: OwnedFd,
-    permit: Permit,
-    since: Instant,
-}
-
 struct Worker {
     epoll: OwnedFd,
     taps: Taps,
-    connection_limit: Arc<ConnectionLimit>,
     lease: Arc<HoldLease>,
-    config: SynHolderConfig,
     clock: Clock,
-    held: Slab<Held>,
-    /// The numbers of all that are held, to know a repeated SYN.
-    ends: BTreeMap<Ends, usize>,
-    deferred: DeferredSyns,
-    /// SYNs that went on to the relay, by their ends and numbers. Another one of those came too late.
-    sent_on: Recent<(Ends, u32)>,
-    /// Connections that passed without the relay, so that their repeated SYNs pass, too.
-    bypassed: Recent<Ends>,
-    paths: AsymmetricPaths,
-    pending: Arc<PendingAccepts>,
-    counters: Arc<SynHolderCounters>,
+    /// The legs of SYNs that are held; their numbers are their tokens.
+    legs: Slab<(Ends, OwnedFd)>,
+    admission: Arc<SharedAdmission>,
     heartbeat: Heartbeat,
     /// Kept open for `epoll`.
     _stop: Arc<OwnedFd>,
@@ -209,7 +157,8 @@ impl Worker {
         let mut buffer = [MaybeUninit::<Event>::uninit(); EVENTS];
         let mut checked = self.clock.now();
         loop {
-            let timeout = if self.deferred.is_empty() { WAKE_TIMEOUT } else { DEFERRED_TIMEOUT };
+            let is_deferring = self.admission.lock().next_due_at().is_some();
+            let timeout = if is_deferring { DEFERRED_TIMEOUT } else { WAKE_TIMEOUT };
             let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => continue,
@@ -224,7 +173,7 @@ impl Worker {
                     STOP => stops = true,
                     STALE => {}
                     tap if tap >= TAPS => tapped.push((tap - TAPS) as usize),
-                    number => self.answered(number as usize, now),
+                    number => self.on_answer(number as usize, now),
                 }
             }
             if stops {
@@ -236,12 +185,11 @@ impl Worker {
             for tap in tapped {
                 self.read(tap, now);
             }
-            for Deferred { syn, side, since } in self.deferred.take_due(now) {
-                self.open(syn, side, since, now);
-            }
+            self.retry(now);
             if now.saturating_since(checked) >= CHECK {
                 checked = now;
-                self.end_expired(now);
+                let expired = self.admission.lock().expire(now);
+                expired.iter().for_each(|held| self.close(held));
             }
         }
     }
@@ -260,7 +208,8 @@ impl Worker {
             }
             // Connection tracking has verified the checksum, or a sender on this machine leaves it to the device.
             if let Some(syn) = Syn::parse(packet, false) {
-                self.on_syn(syn, side, now);
+                let decision = self.admission.lock().on_syn(syn.ends(), syn.number(), side, now);
+                self.carry_out(decision, syn, side, now);
             } else if let Some(ends) = Ends::of_other(packet) {
                 // A client answers a server, which was not seen to answer, on a connection that the relay does not have.
                 self.on_asymmetric(&ends, now);
@@ -276,65 +225,35 @@ impl Worker {
         }
     }
 
-    fn on_syn(&mut self, syn: Syn, side: Side, now: Instant) {
-        let ends = syn.ends();
-        if let Some(&number) = self.ends.get(&ends) {
-            // A repeated one of a server that has not answered.
-            let since = self.held[number].since;
-            if self.paths.passes(&ends, side.other(), since, now) {
-                self.on_asymmetric(&ends, now);
+    fn retry(&mut self, now: Instant) {
+        loop {
+            // Another lock for each: the decision is carried out without one.
+            let due = self.admission.lock().next_due(now);
+            let Some((_, HeldSyn { syn, side, .. }, decision)) = due else { return };
+            self.carry_out(decision, syn, side, now);
+        }
+    }
+
+    fn carry_out(&mut self, decision: Decision, syn: Syn, side: Side, now: Instant) {
+        match decision {
+            Decision::Open => self.open(syn, side, now),
+            Decision::Accept => {
+                let leg = PendingLeg::Unopened { traffic_class: syn.traffic_class() };
+                self.admission.lock().on_started(&syn.ends(), leg, now);
+                self.reopen(&syn, side);
+                self.send_to_relay(&syn, side);
             }
-        } else if self.pending.contains(&ends) {
-            self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
-        } else if self.bypassed.contains(&ends) {
-            self.send_on(&syn, side);
-        } else if self.paths.contains(&ends) {
-            self.pass(&syn, side, now);
-        } else if !self.sent_on.contains(&(ends, syn.number())) {
-            // One that waits is tried at once when its client repeats it.
-            self.deferred.remove(&ends);
-            self.open(syn, side, now, now);
+            Decision::Pass => self.pass(&syn, side),
+            Decision::SendOn => self.send_to_relay(&syn, side),
+            Decision::GiveUp => self.on_asymmetric(&syn.ends(), now),
+            Decision::Drop => {}
         }
-    }
-
-    /// The server of this connection answers past the gateway, or so it seems. All SYNs between both hosts pass.
-    fn on_asymmetric(&mut self, ends: &Ends, now: Instant) {
-        if !self.ends.contains_key(ends) && !self.bypassed.contains(ends) {
-            return;
-        }
-        self.paths.insert(ends, now);
-        let client = ends.client.ip();
-        let first = Ends { client: SocketAddr::new(client, 0), ..*ends };
-        let of_client = self.ends.range(first..).take_while(|(held, _)| held.client.ip() == client);
-        let of_both = of_client.filter(|(held, _)| held.server.ip() == ends.server.ip());
-        let numbers: Vec<_> = of_both.map(|(_, &number)| number).collect();
-        numbers.into_iter().for_each(|number| self.release(number, now));
-    }
-
-    /// Lets a SYN pass that was held. The leg to its server sends no reset, since it was not answered.
-    fn release(&mut self, number: usize, now: Instant) {
-        let Some(Held { syn, side, server, .. }) = self.held.try_remove(number) else { return };
-        self.ends.remove(&syn.ends());
-        let _ = epoll::delete(&self.epoll, &server);
-        drop(server);
-        self.pass(&syn, side, now);
     }
 
     /// Opens the leg to the server; if that is impossible here, the SYN passes without the relay.
-    fn open(&mut self, syn: Syn, side: Side, since: Instant, now: Instant) {
+    fn open(&mut self, syn: Syn, side: Side, now: Instant) {
         let ends = syn.ends();
-        let is_full = self.held.len() + self.deferred.len() >= self.config.held;
-        let Some(permit) = (!is_full).then(|| self.connection_limit.take()).flatten() else {
-            return self.pass(&syn, side, now);
-        };
-        if self.config.early_accept {
-            count(&self.counters.split);
-            let traffic_class = syn.traffic_class();
-            self.pending.insert(ends, Waiting { server: None, permit, since: now, traffic_class });
-            self.reopen(&syn, side);
-            return self.start(&syn, side, now);
-        }
-        let open = || self.pending.open(ends, side, syn.traffic_class());
+        let open = || self.admission.open(ends, side, syn.traffic_class());
         let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
         let opened = open().or_else(|error| {
             if !is_taken(&error) {
@@ -345,28 +264,86 @@ impl Worker {
             open()
         });
         match opened {
-            Ok(server) => self.hold(Held { syn, side, server, permit, since: now }),
+            Ok(server) => self.hold(syn, side, server, now),
             Err(error) if is_taken(&error) => {
-                self.deferred.insert(Deferred { syn, side, since }, now);
+                let deferred = HeldSyn { syn, side, leg: None };
+                self.admission.lock().on_taken(&ends, deferred, now);
             }
-            Err(_) => self.pass(&syn, side, now),
+            Err(_) => {
+                self.admission.lock().on_unopened(&ends, now);
+                self.pass(&syn, side);
+            }
         }
     }
 
+    fn hold(&mut self, syn: Syn, side: Side, server: OwnedFd, now: Instant) {
+        let (ends, entry) = (syn.ends(), self.legs.vacant_entry());
+        let leg = entry.key();
+        let token = EventData::new_u64(leg as u64);
+        if epoll::add(&self.epoll, &server, token, EventFlags::OUT).is_ok() {
+            entry.insert((ends, server));
+            let held = HeldSyn { syn, side, leg: Some(leg) };
+            self.admission.lock().on_opened(&ends, held, now);
+        } else {
+            self.admission.lock().on_lost(&ends);
+        }
+    }
+
+    /// The leg with this number is connected, or has failed.
+    fn on_answer(&mut self, number: usize, now: Instant) {
+        let Some((ends, server)) = self.take_leg(number) else { return };
+        let mut reason = None;
+        let answer = match sockopt::socket_error(&server) {
+            Ok(Ok(())) => Answer::Connected(PendingLeg::Connected(server)),
+            Ok(Err(Errno::CONNREFUSED)) => Answer::Refused,
+            Ok(Err(error)) => {
+                reason = Unreachable::of_error(error);
+                if reason.is_some() { Answer::Unreachable } else { Answer::Failed }
+            }
+            Err(_) => Answer::Failed,
+        };
+        let answered = self.admission.lock().on_answer(&ends, answer, now);
+        let Some((reply, HeldSyn { syn, side, .. })) = answered else { return };
+        match (reply, reason) {
+            (Reply::SendOn, _) => self.send_to_relay(&syn, side),
+            (Reply::Reset, _) => self.send(&self.taps.refusals, ends.client, &syn.refusal()),
+            (Reply::Unreachable, Some(reason)) => {
+                self.send(&self.taps.refusals, ends.client, &syn.unreachable(reason));
+            }
+            (Reply::Unreachable | Reply::Nothing, _) => {}
+        }
+    }
+
+    /// The server of this connection answers past the gateway, or so it seems. All SYNs between both hosts pass.
+    fn on_asymmetric(&mut self, ends: &Ends, now: Instant) {
+        let released = self.admission.lock().on_asymmetric(ends, now);
+        for (_, held) in released {
+            self.close(&held);
+            self.pass(&held.syn, held.side);
+        }
+    }
+
+    fn close(&mut self, held: &HeldSyn) {
+        if let Some(leg) = held.leg {
+            self.take_leg(leg);
+        }
+    }
+
+    fn take_leg(&mut self, number: usize) -> Option<(Ends, OwnedFd)> {
+        let leg = self.legs.try_remove(number)?;
+        // Where it goes has its own epoll. One that is closed may have a copy in the privileged part, of which events
+        // would come by a number that another leg has.
+        let _ = epoll::delete(&self.epoll, &leg.1);
+        Some(leg)
+    }
+
     /// Sends a SYN to the relay, which answers it.
-    fn start(&mut self, syn: &Syn, side: Side, now: Instant) {
-        self.sent_on.insert((syn.ends(), syn.number()), now);
+    fn send_to_relay(&self, syn: &Syn, side: Side) {
         self.send(&self.taps.to_relay[side as usize], syn.ends().server, syn.packet());
     }
 
-    fn pass(&mut self, syn: &Syn, side: Side, now: Instant) {
-        count(&self.counters.unsplit);
-        self.bypassed.insert(syn.ends(), now);
-        self.send_on(syn, side);
-    }
-
     /// Sends a SYN to its server.
-    fn send_on(&self, syn: &Syn, side: Side) {
+    fn pass(&self, syn: &Syn, side: Side) {
         // Sockets of an earlier connection would take what follows.
         self.reopen(syn, side);
         self.send(&self.taps.outside, syn.ends().server, syn.packet());
@@ -380,51 +357,6 @@ impl Worker {
         self.send(&self.taps.to_relay[side as usize], client, &from_server);
     }
 
-    fn hold(&mut self, held: Held) {
-        let entry = self.held.vacant_entry();
-        let token = EventData::new_u64(entry.key() as u64);
-        // Without it the client repeats its SYN.
-        if epoll::add(&self.epoll, &held.server, token, EventFlags::OUT).is_ok() {
-            count(&self.counters.split);
-            self.ends.insert(held.syn.ends(), entry.key());
-            entry.insert(held);
-        }
-    }
-
-    fn answered(&mut self, number: usize, now: Instant) {
-        let Some(held) = self.held.try_remove(number) else { return };
-        let Held { syn, side, server, permit, .. } = held;
-        let ends = syn.ends();
-        self.ends.remove(&ends);
-        // Where it goes has its own epoll. One that is closed may have a copy in the privileged part, of which events
-        // would come by a number that another SYN has.
-        let _ = epoll::delete(&self.epoll, &server);
-        match sockopt::socket_error(&server) {
-            Ok(Ok(())) => {
-                self.paths.on_answer(&ends, side.other(), now);
-                let (server, traffic_class) = (Some(server), syn.traffic_class());
-                self.pending.insert(ends, Waiting { server, permit, since: now, traffic_class });
-                self.start(&syn, side, now);
-            }
-            Ok(Err(Errno::CONNREFUSED)) => {
-                self.paths.on_answer(&ends, side.other(), now);
-                count(&self.counters.refused);
-                self.send(&self.taps.refusals, ends.client, &syn.refusal());
-            }
-            Ok(Err(error)) => {
-                count(&self.counters.expired);
-                let reason = match error {
-                    Errno::NETUNREACH => Unreachable::Network,
-                    Errno::HOSTUNREACH => Unreachable::Host,
-                    Errno::ACCESS => Unreachable::Prohibited,
-                    _ => return,
-                };
-                self.send(&self.taps.refusals, ends.client, &syn.unreachable(reason));
-            }
-            Err(_) => count(&self.counters.expired),
-        }
-    }
-
     fn send(&self, sockets: &[OwnedFd; 2], to: SocketAddr, packet: &[u8]) {
         let mut to = to;
         let socket = &sockets[version(to) as usize];
@@ -432,27 +364,4 @@ impl Worker {
         // A packet that is lost here is repeated by the client, as one that is lost elsewhere.
         let _ = sendto(socket.as_fd(), packet, SendFlags::empty(), &to);
     }
-
-    fn end_expired(&mut self, now: Instant) {
-        let limit = self.config.connect_limit;
-        let (ends, mut expired) = (&mut self.ends, self.pending.forget_old(now, limit));
-        let epoll = &self.epoll;
-        self.held.retain(|_, held| {
-            let waits = now.saturating_since(held.since) < limit;
-            if !waits {
-                let _ = epoll::delete(epoll, &held.server);
-                ends.remove(&held.syn.ends());
-                expired += 1;
-            }
-            waits
-        });
-        self.counters.expired.fetch_add(expired, Ordering::Relaxed);
-        self.sent_on.forget_old(now);
-        self.bypassed.forget_old(now);
-        self.paths.forget_old(now);
-    }
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }

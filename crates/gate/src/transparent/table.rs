@@ -12,7 +12,7 @@ use super::matches::{
 };
 use super::rules::{LEASE, Rules, SYN_BYTES_MAX};
 use super::selection::passing;
-use crate::side::Side;
+use crate::Side;
 
 /// The set that has [`TCP`] while SYNs are held.
 const ALIVE: &str = "alive";

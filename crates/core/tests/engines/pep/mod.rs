@@ -1,5 +1,6 @@
-//! The PEP between two hosts.
+//! The PEP between two hosts, and the admission of its connections.
 
+mod admission;
 mod early;
 mod network;
 mod properties;
