@@ -156,7 +156,7 @@ ERRORS = [
     ),
     (
         SMALLEST + 'pep.only.networks = ["10.0.0.1/8"]',
-        'pep.only.networks.0: read "10.0.0.1/8"; expected a network, such as "10.1.0.0/16"; did '
+        'pep.only.networks.0: read "10.0.0.1/8"; expected a network, whose host bits are zero; did '
         'you mean "10.0.0.0/8"?',
     ),
     (SMALLEST + f"pep.only.ports = {[7] * 257}", "pep.only.ports: has 257 entries"),

@@ -169,8 +169,8 @@ ERRORS = [
     (changed('["10.99.0.1/24"]', "[]"), "tunnel.addresses: is empty"),
     (
         changed('"10.3.0.0/24"', '"10.3.0.1/24"'),
-        'tunnel.peers.0.networks.0: read "10.3.0.1/24"; expected a network, such as '
-        '"10.1.0.0/16"; did you mean "10.3.0.0/24"?',
+        'tunnel.peers.0.networks.0: read "10.3.0.1/24"; expected a network, whose '
+        'host bits are zero; did you mean "10.3.0.0/24"?',
     ),
     (changed("[tunnel]\n", "[tunnel]\nlisten = 0\n"), "tunnel.listen: read 0; expected a port"),
     (

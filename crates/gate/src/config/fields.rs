@@ -73,8 +73,8 @@ pub(super) fn split_port(text: &str) -> Option<(&str, u16)> {
 
 /// An address of the loopback interface with a port.
 pub(super) fn loopback(value: &Value) -> Read<String> {
-    let expected = "expected an address of this host with a port, such as \"127.0.0.1:9464\" or \
-                    \"[::1]:9464\": a proxy can pass it on to others";
+    let expected = "expected a loopback address with a port, such as \"127.0.0.1:9464\" or \
+                    \"[::1]:9464\"; a proxy can pass it on to others";
     matching(value, expected, |text| {
         split_port(text).is_some()
             && text.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
@@ -177,12 +177,16 @@ pub(super) fn network(value: &Value) -> Read<Network> {
     if let Some(network) = read.filter(|network| network.first() == network.address) {
         return Ok(network);
     }
-    let near = read.map_or_else(String::new, |network| {
-        let first = Network { address: network.first(), ..network };
-        format!("; did you mean \"{first}\"?")
-    });
-    let read = shown_text(&text);
-    Err(format!("read {read}; expected a network, such as \"10.1.0.0/16\"{near}"))
+    let written = shown_text(&text);
+    Err(read.map_or_else(
+        || format!("read {written}; expected a network, such as \"10.1.0.0/16\""),
+        |network| {
+            let first = Network { address: network.first(), ..network };
+            format!(
+                "read {written}; expected a network, whose host bits are zero; did you mean \"{first}\"?"
+            )
+        },
+    ))
 }
 
 /// An address with the length of its prefix.
@@ -210,9 +214,13 @@ pub(super) fn public_key(value: &Value) -> Read<String> {
             let read = shown_text(&text);
             format!("read {read}; its checksum is wrong: a character differs")
         }
+        Err(KeyError::Character) if characters == KEY_CHARACTERS => format!(
+            "read another character than letters, digits, + and /; expected the {KEY_CHARACTERS} that \
+             keygen printed"
+        ),
         _ => format!(
             "read a text of {characters} characters; expected the {KEY_CHARACTERS} letters, digits, + \
-             and / that bentpipe gateway keygen printed"
+             and / that keygen printed"
         ),
     };
     Err(message)

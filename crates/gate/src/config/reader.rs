@@ -224,7 +224,7 @@ impl<'a> Fields<'a> {
             Value::Table(table) => Some(Fields::new(table, path, self.mistakes, names)),
             other => {
                 let read = shown(other);
-                self.mistakes.add(path, format!("read {read}; expected a mapping (name: value)"));
+                self.mistakes.add(path, format!("read {read}; expected a table (name = value)"));
                 None
             }
         }

@@ -193,8 +193,8 @@ fn conflict(peers: &[Peer]) -> Option<String> {
         }
         if let Some(other) = keys.insert(public_key, name) {
             return Some(format!(
-                "read the same public_key at {other} and {name}; each gateway has the key that bentpipe \
-                 gateway keygen printed there"
+                "read the same public_key at {other} and {name}; each gateway has the key that keygen \
+                 printed there"
             ));
         }
         for network in own {

@@ -34,7 +34,7 @@ fn peers(tunnel: &Tunnel) -> Check {
         Some(Peer { name, .. }) => Check::failed(
             "peers",
             format!("The public_key of {name} is the placeholder of an export."),
-            "write the public key that bentpipe gateway keygen printed on that gateway",
+            "write the public key that keygen printed on that gateway",
         ),
         None => Check::passed("peers", "Each peer has a key of its own."),
     }
