@@ -12,8 +12,15 @@ use super::folder::{base_folder, gateway_names};
 const SUFFIX: &str = ".toml";
 const COLUMNS: usize = 80;
 const TEMPLATE: &str = "{usage-heading} {usage}\n\n{about-with-newline}\n{all-args}{after-help}\n";
-const CODES: &str =
-    "Exit codes: 0 if it is done, 2 for bad input, 3 if the machine lacks something.";
+const CODES: &str = "Exit codes:
+  0    it is done
+  2    wrong arguments, a wrong configuration, or no such gateway
+  3    the gateway cannot work here, is up already, or has ended by itself
+  130  Ctrl-C during status --watch";
+const CONFIGURATION: &str = "A configuration of a PEP, sat.toml:
+    name = \"sat\"
+    lan.interfaces = [\"lan0\"]   # to the hosts
+    link.interfaces = [\"sat0\"]  # to the link";
 
 /// Run the functions of a gateway on a real router.
 #[derive(Debug, Parser)]
@@ -32,11 +39,14 @@ pub(super) struct Arguments {
 pub(super) enum Verb {
     /// Check whether a gateway would work here. Changes nothing.
     ///
-    /// The kernel may load modules that it has.
+    /// Needs root. These are the checks of `up`. Each line begins with `ok`, with `NO` for what keeps the gateway from
+    /// starting, or with `-` for what is worth a change; the latter two have the command that fixes them. The exit code is 3
+    /// after a `NO`. The kernel may load modules that it has.
     Check(CheckArguments),
     /// Start a gateway that runs until `down`. Processes of its own keep it.
     ///
-    /// It refuses to start where it would break connections, and says what to change.
+    /// Needs root. Returns when the gateway carries traffic. It refuses to start where it would break connections, and says
+    /// what to change. Connections that are open already pass unsplit.
     Up(UpArguments),
     /// End a gateway and remove its rules, also those that a killed one has left.
     ///
@@ -46,10 +56,13 @@ pub(super) enum Verb {
     /// Print the status of a gateway: connections of a PEP, peers of a tunnel.
     Status(StatusArguments),
     /// Print a unit for systemd that keeps a gateway, with few privileges.
+    ///
+    /// It has the paths of this program and of the configuration: install both first. Write it to
+    /// /etc/systemd/system/bentpipe-NAME.service, and run systemctl enable --now bentpipe-NAME.
     Unit(Config),
     /// Write a private key for a tunnel to a new file, and print its public key.
     ///
-    /// Only the owner of the file may read it. The public key is for the peers.
+    /// Only the owner of the file may read it. Write the public key into the configurations of the peers (`public_key`).
     Keygen(KeygenArguments),
     /// Read the configuration of a gateway again, and change the running one.
     ///
@@ -94,7 +107,7 @@ pub(super) struct CheckArguments {
 pub(super) struct UpArguments {
     #[command(flatten)]
     pub(super) config: Config,
-    /// Stay until SIGTERM or Ctrl-C, as services do.
+    /// Stay in the foreground until SIGTERM or Ctrl-C, and log on stderr, as services do.
     #[arg(long)]
     pub(super) foreground: bool,
 }
@@ -106,7 +119,8 @@ pub(super) struct StatusArguments {
     /// Print JSON on stdout.
     #[arg(long)]
     pub(super) json: bool,
-    /// Update the status until the gateway ends, or Ctrl-C.
+    /// Show the status and the present rates until the gateway ends, or Ctrl-C: twice a second on a terminal, else
+    /// every 10 s.
     #[arg(long)]
     pub(super) watch: bool,
 }
@@ -156,7 +170,10 @@ pub(super) fn command() -> clap::Command {
         .about("Run the functions of a gateway on a real router.")
         .max_term_width(COLUMNS)
         .help_template(TEMPLATE)
-        .after_help(format!("{CODES}\n\n{}", help(&["up sat.toml", "status", "down"])));
+        .after_help(format!(
+            "{CODES}\n\n{CONFIGURATION}\n\n{}",
+            help(&["up sat.toml", "status", "down"])
+        ));
     for (verb, lines) in [
         ("check", &["check sat.toml"][..]),
         ("up", &["up sat.toml", "up sat.toml --foreground"]),
