@@ -12,6 +12,7 @@ use crate::route::{address_bytes, family};
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_STATS64: u16 = 23;
@@ -34,6 +35,40 @@ pub struct InterfaceState {
     pub tx_dropped: u64,
     /// The transmit queue length, in packets.
     pub tx_queue_len: u32,
+}
+
+/// An interface in a list of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedInterface {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is up.
+    pub is_up: bool,
+}
+
+impl ListedInterface {
+    fn parse(body: &[u8]) -> Option<Self> {
+        let (index, flags) = (word(body, 4)?, word(body, 8)?);
+        let mut names =
+            attributes(body.get(LINK_HEADER..)?).filter(|(kind, _)| *kind == IFLA_IFNAME);
+        let name = String::from_utf8_lossy(names.next()?.1);
+        let name = name.trim_end_matches('\0').to_owned();
+        Some(Self { index, name, is_up: flags & libc::IFF_UP as u32 != 0 })
+    }
+}
+
+/// The interfaces of the calling thread's network namespace.
+///
+/// # Errors
+/// The kernel's error.
+pub fn list() -> io::Result<Vec<ListedInterface>> {
+    let mut interfaces = Vec::new();
+    RouteSocket::open()?.dump(RTM_GETLINK, &[0; LINK_HEADER], |body| {
+        interfaces.extend(ListedInterface::parse(body));
+    })?;
+    Ok(interfaces)
 }
 
 /// An interface to query.
@@ -158,12 +193,14 @@ mod tests {
         let state = Interface::open("lo").and_then(|interface| interface.state());
         assert_eq!(state.expect("a loopback interface").tx_dropped, 0);
         assert!(Interface::open("no-such-interface").is_err());
+        let names: Vec<_> = list().expect("a dump").into_iter().map(|it| it.name).collect();
+        assert!(names.contains(&"lo".to_owned()), "{names:?}");
     }
 
     proptest! {
         #[test]
         fn arbitrary_replies_do_not_panic(body: Vec<u8>) {
-            let _ = parse_link(&body);
+            let _ = (parse_link(&body), ListedInterface::parse(&body));
         }
     }
 }

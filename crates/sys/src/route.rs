@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, RouteSocket, attribute, attributes, word};
+use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, RouteSocket, attribute, attributes, half, word};
 
 /// From linux/rtnetlink.h and linux/fib_rules.h.
 const RTM_NEWROUTE: u16 = 24;
@@ -12,11 +12,14 @@ const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
+const RTM_GETRULE: u16 = 34;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
+const RTA_VIA: u16 = 18;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const RTN_UNREACHABLE: u8 = 7;
@@ -24,6 +27,7 @@ const SCOPE_UNIVERSE: u8 = 0;
 const SCOPE_LINK: u8 = 253;
 const SCOPE_HOST: u8 = 254;
 const SCOPE_ANY: u8 = 255;
+const FRA_IIFNAME: u16 = 3;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
@@ -32,8 +36,10 @@ const FR_ACT_TO_TBL: u8 = 1;
 /// Of what the kernel has learnt of a path, such as its MTU.
 const RTM_F_CLONED: u32 = 0x200;
 
-/// `struct rtmsg`.
+/// `struct rtmsg`, `struct rtnexthop` and `struct fib_rule_hdr`.
 const ROUTE_HEADER: usize = 12;
+const HOP_HEADER: usize = 8;
+const RULE_HEADER: usize = 12;
 
 /// The table that is used without a rule.
 pub const MAIN_TABLE: u32 = 254;
@@ -142,6 +148,8 @@ impl Route {
             match kind {
                 RTA_DST => route.address = address_of(value)?,
                 RTA_GATEWAY => route.gateway = address_of(value),
+                // `struct rtvia`: a family, and the address of a router of the other version.
+                RTA_VIA => route.gateway = address_of(value.get(2..)?),
                 RTA_OIF => route.interface = word(value, 0),
                 RTA_PRIORITY => route.metric = word(value, 0)?,
                 RTA_TABLE => route.table = word(value, 0)?,
@@ -149,6 +157,64 @@ impl Route {
             }
         }
         Some(route)
+    }
+}
+
+/// The interfaces that a route uses: several if it has several next hops.
+fn interfaces(body: &[u8]) -> Vec<u32> {
+    let mut found = Vec::new();
+    for (kind, value) in attributes(body.get(ROUTE_HEADER..).unwrap_or_default()) {
+        match kind {
+            RTA_OIF => found.extend(word(value, 0)),
+            RTA_MULTIPATH => found.extend(hops(value)),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The interfaces of next hops, up to the first one that is cut.
+fn hops(value: &[u8]) -> impl Iterator<Item = u32> {
+    let mut rest = value;
+    std::iter::from_fn(move || {
+        let (length, interface) = (usize::from(half(rest, 0)?), word(rest, 4)?);
+        rest = rest.get(length.max(HOP_HEADER).next_multiple_of(4)..).unwrap_or_default();
+        Some(interface)
+    })
+}
+
+/// A rule that chooses a routing table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoutingRule {
+    /// The number of the table; zero for a rule that does something else.
+    pub table: u32,
+    /// The mark of the packets that it is for, and the bits of it that matter.
+    pub mark: Option<(u32, u32)>,
+    /// The interface on which they arrive.
+    pub input: Option<String>,
+    /// Whether it is for packets from one network.
+    pub has_source: bool,
+}
+
+impl RoutingRule {
+    fn parse(body: &[u8]) -> Option<Self> {
+        let &[_, _, source_bits, _, table, ..] = body else { return None };
+        let (mut mark, mut mask) = (None, u32::MAX);
+        let mut rule = Self { table: table.into(), has_source: source_bits > 0, ..Self::default() };
+        for (kind, value) in attributes(body.get(RULE_HEADER..)?) {
+            match kind {
+                FRA_IIFNAME => {
+                    let name = String::from_utf8_lossy(value);
+                    rule.input = Some(name.trim_end_matches('\0').to_owned());
+                }
+                FRA_FWMARK => mark = word(value, 0),
+                FRA_TABLE => rule.table = word(value, 0)?,
+                FRA_FWMASK => mask = word(value, 0)?,
+                _ => {}
+            }
+        }
+        rule.mark = mark.map(|mark| (mark, mask));
+        Some(rule)
     }
 }
 
@@ -166,8 +232,7 @@ pub struct MarkRule {
 impl MarkRule {
     /// `struct fib_rule_hdr` and its attributes.
     fn encode(self, is_ipv6: bool) -> Vec<u8> {
-        let family = if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET };
-        let mut body = vec![family as u8, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
+        let mut body = vec![family_of(is_ipv6), 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
         for (kind, value) in
             [(FRA_FWMARK, self.mark), (FRA_FWMASK, self.mask), (FRA_TABLE, self.table)]
         {
@@ -216,18 +281,37 @@ impl Routes {
     /// # Errors
     /// The kernel's error.
     pub fn to_network(&self, address: IpAddr, prefix: u8) -> io::Result<Vec<Route>> {
+        let routes = self.of_table(MAIN_TABLE, address.is_ipv6())?.into_iter();
+        let routes = routes.map(|(route, _)| route);
+        Ok(routes.filter(|route| (route.address, route.prefix) == (address, prefix)).collect())
+    }
+
+    /// The routes of a table for a version of IP, with the interfaces that each uses, without what the kernel has learnt of paths.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn of_table(&self, table: u32, is_ipv6: bool) -> io::Result<Vec<(Route, Vec<u32>)>> {
         let mut request = vec![0; ROUTE_HEADER];
-        request[0] = family(address);
+        request[0] = family_of(is_ipv6);
         let mut routes = Vec::new();
         self.0.dump(RTM_GETROUTE, &request, |body| {
             let is_learnt = word(body, 8).is_none_or(|flags| flags & RTM_F_CLONED != 0);
-            routes.extend(if is_learnt { None } else { Route::parse(body) });
+            let route = Route::parse(body).filter(|route| !is_learnt && route.table == table);
+            routes.extend(route.map(|route| (route, interfaces(body))));
         })?;
-        let is_to_it = |route: &Route| {
-            (route.table, route.address, route.prefix) == (MAIN_TABLE, address, prefix)
-        };
-        routes.retain(is_to_it);
         Ok(routes)
+    }
+
+    /// The rules that choose a routing table for packets of a version of IP.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn rules(&self, is_ipv6: bool) -> io::Result<Vec<RoutingRule>> {
+        let mut request = vec![0; RULE_HEADER];
+        request[0] = family_of(is_ipv6);
+        let mut rules = Vec::new();
+        self.0.dump(RTM_GETRULE, &request, |body| rules.extend(RoutingRule::parse(body)))?;
+        Ok(rules)
     }
 
     /// The route that packets to an address take.
@@ -277,7 +361,11 @@ pub fn add(network: Ipv4Addr, prefix: u32, interface: &str) -> io::Result<()> {
 }
 
 pub(crate) fn family(address: IpAddr) -> u8 {
-    (if address.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET }) as u8
+    family_of(address.is_ipv6())
+}
+
+fn family_of(is_ipv6: bool) -> u8 {
+    (if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET }) as u8
 }
 
 /// An address in network byte order.
@@ -318,6 +406,40 @@ mod tests {
         }
     }
 
+    /// Given a route with two next hops, expect the interfaces of both; given one of the other version, expect its router.
+    #[test]
+    fn a_route_has_the_interfaces_of_its_next_hops() {
+        let network = "10.9.0.0".parse().expect("an address");
+        let mut body = Route::new(RouteKind::Unicast, network, 24).encode(SCOPE_UNIVERSE);
+        let mut hops = Vec::new();
+        for interface in [3_u32, 7] {
+            let mut hop = vec![0; HOP_HEADER];
+            hop[4..].copy_from_slice(&interface.to_ne_bytes());
+            attribute(&mut hop, RTA_GATEWAY, &[10, 2, 0, 1]);
+            hop[0] = hop.len() as u8;
+            hops.extend(hop);
+        }
+        attribute(&mut body, RTA_MULTIPATH, &hops);
+        attribute(&mut body, RTA_VIA, &[&[10, 0], &Ipv6Addr::LOCALHOST.octets()[..]].concat());
+        assert_eq!(interfaces(&body), [3, 7]);
+        let route = Route::parse(&body).expect("a route");
+        assert_eq!(route.gateway, Some(Ipv6Addr::LOCALHOST.into()));
+    }
+
+    /// Given a rule for a mark that came from an interface and a network, expect all of it; expect that of the kernel's own
+    /// rules, too.
+    #[test]
+    fn a_rule_is_read_as_it_was_written() {
+        let mut body = MarkRule { mark: 0x6200, mask: 0xff00, table: 25_113 }.encode(false);
+        body[2] = 24;
+        attribute(&mut body, FRA_IIFNAME, b"lan0\0");
+        let (input, mark) = (Some("lan0".to_owned()), Some((0x6200, 0xff00)));
+        let expected = RoutingRule { table: 25_113, mark, input, has_source: true };
+        assert_eq!(RoutingRule::parse(&body), Some(expected));
+        let rules = Routes::open().and_then(|routes| routes.rules(false)).expect("a dump");
+        assert!(rules.iter().any(|rule| rule.table == MAIN_TABLE && rule.mark.is_none()));
+    }
+
     /// The address of the loopback interface is always local.
     #[test]
     fn the_kernel_finds_the_route_to_this_host() {
@@ -331,7 +453,8 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_replies_do_not_panic(body: Vec<u8>) {
-            let _ = Route::parse(&body);
+            let _ = (Route::parse(&body), RoutingRule::parse(&body));
+            prop_assert!(interfaces(&body).len() <= body.len());
         }
     }
 }
