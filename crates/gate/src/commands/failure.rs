@@ -77,12 +77,6 @@ impl From<Problems> for Failure {
 /// What a command returns.
 pub(super) type Done<T = ()> = Result<T, Failure>;
 
-/// The kernel's text of an error, without its number.
-pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.find(" (os error ").map_or(text.clone(), |end| text[..end].to_owned())
-}
-
 /// Prints a line for the user on standard error.
 pub(super) fn note(text: &str) {
     let name = called().split(' ').next().unwrap_or(PROGRAM);

@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::deadline::Deadline;
-use super::failure::{Done, FIX, Failure, PROGRAM, called, reason};
+use super::failure::{Done, FIX, Failure, PROGRAM, called};
 use crate::config::Files;
+use crate::config::wording::reason;
 
 const RUN: &str = "/run";
 const LOG_BYTES_MAX: u64 = 64 * 1024;

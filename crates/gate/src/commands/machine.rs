@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use bentpipe_sys::interface;
+use bentpipe_sys::route::{MAIN_TABLE, Route, RouteKind, Routes, RoutingRule};
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::deadline::Deadline;
 use super::failure::{Done, FIX, Failure, PROGRAM};
 use super::folder::{POLL, said};
+use crate::config::wording::reason;
 use crate::daemon::Plan;
 
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -21,8 +24,10 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 const CAPABILITIES: [(&str, u32); 4] =
     [("CAP_SETGID", 6), ("CAP_SETUID", 7), ("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)];
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The Debian packages of the programs.
-pub(super) const PACKAGES: [(&str, &str); 2] = [("nft", "nftables"), ("ip", "iproute2")];
+/// The Debian package of `nft`, the only program that is not this one.
+const NFT_PACKAGE: &str = "nftables";
+/// What [`Machine`] calls routing tables (`rt_tables` of iproute2).
+const TABLES: [(u32, &str); 3] = [(255, "local"), (MAIN_TABLE, "main"), (253, "default")];
 
 /// What checks ask of a machine.
 pub(super) trait Machine {
@@ -38,10 +43,10 @@ pub(super) trait Machine {
     fn refused_by_nft(&self, rules: &str) -> Done<Option<String>>;
     /// The objects of all tables of nftables: tables, chains, rules and so on.
     fn nft_ruleset(&self) -> Done<Vec<Value>>;
-    /// The interfaces by name.
+    /// The interfaces by name, as `ip -json` prints them, and so routes and rules.
     fn links(&self) -> Done<BTreeMap<String, Value>>;
     /// The routes of a table for IPv4 (4) or IPv6 (6); none of a table that is not there.
-    fn routes(&self, version: u8, table: &str) -> Done<Vec<Value>>;
+    fn routes(&self, version: u8, table: u32) -> Done<Vec<Value>>;
     /// The rules that choose a routing table.
     fn routing_rules(&self, version: u8) -> Done<Vec<Value>>;
     /// Whether the kernel has a congestion control. It loads the module if it has one.
@@ -111,20 +116,24 @@ impl Machine for Host {
     }
 
     fn links(&self) -> Done<BTreeMap<String, Value>> {
-        let links = list(self.json("ip", &["-json", "link", "show"])?);
-        let named = |link: Value| Some((link["ifname"].as_str()?.to_owned(), link));
-        Ok(links.into_iter().filter_map(named).collect())
+        let flags = |is_up: bool| if is_up { vec!["UP"] } else { Vec::new() };
+        let links = interface::list().map_err(|error| unreadable("interfaces", &error))?;
+        Ok(links.into_iter().map(|it| (it.name, json!({"flags": flags(it.is_up)}))).collect())
     }
 
-    fn routes(&self, version: u8, table: &str) -> Done<Vec<Value>> {
-        let version = format!("-{version}");
-        let done = self.run("ip", &["-json", &version, "route", "show", "table", table], "")?;
-        let read = serde_json::from_slice(&done.stdout).unwrap_or_default();
-        Ok(if done.status.success() { list(read) } else { Vec::new() })
+    fn routes(&self, version: u8, table: u32) -> Done<Vec<Value>> {
+        let failed = |error: io::Error| unreadable("routes", &error);
+        let links = interface::list().map_err(failed)?;
+        let names: BTreeMap<_, _> = links.into_iter().map(|it| (it.index, it.name)).collect();
+        let routes = Routes::open().and_then(|it| it.of_table(table, version == 6));
+        let routes = routes.map_err(failed)?.into_iter();
+        Ok(routes.map(|(route, used)| route_object(&route, &used, &names)).collect())
     }
 
     fn routing_rules(&self, version: u8) -> Done<Vec<Value>> {
-        Ok(list(self.json("ip", &["-json", &format!("-{version}"), "rule", "show"])?))
+        let rules = Routes::open().and_then(|it| it.rules(version == 6));
+        let rules = rules.map_err(|error| unreadable("routing rules", &error))?;
+        Ok(rules.into_iter().map(rule_object).collect())
     }
 
     fn has_congestion_control(&self, name: &str) -> bool {
@@ -174,15 +183,56 @@ impl Host {
     }
 }
 
-fn list(value: Value) -> Vec<Value> {
-    if let Value::Array(values) = value { values } else { Vec::new() }
+fn route_object(route: &Route, used: &[u32], names: &BTreeMap<u32, String>) -> Value {
+    let whole = if route.address.is_ipv6() { 128 } else { 32 };
+    let destination = match route.prefix {
+        0 => "default".to_owned(),
+        bits if bits == whole => route.address.to_string(),
+        bits => format!("{}/{bits}", route.address),
+    };
+    let kind = match route.kind {
+        RouteKind::Unicast => "unicast",
+        RouteKind::Local => "local",
+        RouteKind::Unreachable => "unreachable",
+        RouteKind::Other(_) => "other",
+    };
+    let hops: Vec<_> = used.iter().map(|index| json!({"dev": names.get(index)})).collect();
+    let mut object = json!({"type": kind, "dst": destination, "metric": route.metric});
+    match &hops[..] {
+        [only] => object["dev"] = only["dev"].clone(),
+        _ => object["nexthops"] = hops.into(),
+    }
+    if let Some(gateway) = route.gateway {
+        object["gateway"] = gateway.to_string().into();
+    }
+    object
+}
+
+fn rule_object(rule: RoutingRule) -> Value {
+    let mut object = json!({"src": if rule.has_source { "some" } else { "all" }});
+    if rule.table != 0 {
+        let name = TABLES.iter().find(|(number, _)| *number == rule.table);
+        let number = || rule.table.to_string();
+        object["table"] = name.map_or_else(number, |(_, name)| (*name).to_owned()).into();
+    }
+    if let Some((mark, mask)) = rule.mark {
+        object["fwmark"] = format!("0x{mark:x}").into();
+        object["fwmask"] = format!("0x{mask:x}").into();
+    }
+    if let Some(name) = rule.input {
+        object["iif"] = name.into();
+    }
+    object
+}
+
+/// The error of a question to the kernel.
+fn unreadable(what: &str, error: &io::Error) -> Failure {
+    Failure::Machine(format!("the {what} cannot be read: {}{FIX}try again", reason(error)))
 }
 
 /// What is wrong without a program, and the fix.
 pub(super) fn not_installed(name: &str) -> String {
-    let package = PACKAGES.iter().find(|(program, _)| *program == name);
-    let package = package.map_or(name, |(_, package)| package);
-    format!("{name} is not installed{FIX}apt install {package}")
+    format!("{name} is not installed{FIX}apt install {NFT_PACKAGE}")
 }
 
 /// The `PATH` with the folders of system programs, which that of a user may lack.
@@ -209,9 +259,8 @@ fn printed(done: &Output) -> Vec<String> {
 
 /// Runs a command to its end, which is killed after 20 s.
 fn completed(mut command: Command, title: &str, given: &str) -> Done<Output> {
-    let failed = |error: std::io::Error| {
-        Failure::Machine(format!("{title}: {}{FIX}try again", super::failure::reason(&error)))
-    };
+    let failed =
+        |error: io::Error| Failure::Machine(format!("{title}: {}{FIX}try again", reason(&error)));
     command.env("PATH", search_path()).stdin(Stdio::piped());
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;

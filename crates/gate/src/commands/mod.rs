@@ -3,7 +3,6 @@
 mod arguments;
 mod checks;
 mod deadline;
-mod description;
 mod failure;
 mod folder;
 mod machine;
@@ -41,9 +40,7 @@ use crate::config::wording::choice;
 use crate::daemon::Plan;
 use crate::tunnel::{OsRandom, keygen};
 
-pub(crate) use self::description::{Description, Ports, SelectionText};
 pub use self::failure::Failure;
-pub(crate) use self::failure::reason;
 
 const SUFFIX: &str = ".toml";
 /// Those that are no commands of a user.
@@ -300,7 +297,12 @@ fn chosen(name: Option<&str>) -> Done<String> {
         )));
     }
     match name {
-        None => only(&names),
+        None => {
+            for line in notes_on_ended(&names) {
+                note(&line);
+            }
+            only(&names)
+        }
         Some(name) if names.contains(&name) => Ok(name),
         Some(name) => {
             let read = toml::Value::from(name);
@@ -309,12 +311,16 @@ fn chosen(name: Option<&str>) -> Done<String> {
     }
 }
 
+/// What is said of the gateways that have ended without `down` if there are others.
+fn notes_on_ended(names: &[String]) -> Vec<String> {
+    let ended = names.iter().filter(|name| names.len() > 1 && !GatewayFolder::new(name).is_up());
+    let text = |name| format!("{}; {} down {name} removes what is left", end_text(name), called());
+    ended.map(|name| text(name)).collect()
+}
+
 fn only(names: &[String]) -> Done<String> {
     let (up, ended): (Vec<_>, Vec<_>) =
         names.iter().partition(|name| GatewayFolder::new(name).is_up());
-    for name in ended.iter().filter(|_| names.len() > 1) {
-        note(&format!("{}; {} down {name} removes what is left", end_text(name), called()));
-    }
     let (candidates, how_many) =
         if up.is_empty() { (ended, "none is up") } else { (up, "several are up") };
     if let [only] = candidates[..] {

@@ -12,9 +12,10 @@ use rustix::net::{
 use serde_json::Value;
 
 use super::deadline::Deadline;
-use super::failure::{Done, FIX, Failure, called, reason};
+use super::failure::{Done, FIX, Failure, called};
 use super::folder::{GatewayFolder, Record};
 use crate::config::Config;
+use crate::config::wording::reason;
 use crate::daemon::{Plan, Reply};
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);

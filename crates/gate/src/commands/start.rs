@@ -13,11 +13,12 @@ use serde_json::Value;
 
 use super::checks::{Options, examine, require};
 use super::deadline::Deadline;
-use super::failure::{Done, FIX, Failure, PROGRAM, reason};
+use super::failure::{Done, FIX, Failure, PROGRAM};
 use super::folder::{GatewayFolder, POLL, Record, network_namespace};
 use super::machine::Host;
 use super::stop::{closed_networks, except_networks, remove_leftovers, remove_rules};
 use crate::config::Config;
+use crate::config::wording::reason;
 use crate::daemon::Plan;
 
 /// A daemon is ready within 0.1 s on an idle machine.

@@ -4,9 +4,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::description::{Description, SelectionText};
 use crate::config::quantity::{DURATION, RATE, SIZE};
 use crate::config::wording::{counted, grouped};
+use crate::config::{Description, SelectionText};
 
 /// The counters of the daemon by name, with the words of the status.
 const COUNTERS: [(&str, &str); 6] = [

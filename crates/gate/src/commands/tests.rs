@@ -25,13 +25,21 @@ fn without_a_gateway_the_way_to_start_one_is_named() {
     assert!(!gateways.0.exists());
 }
 
-/// Given one gateway that is up and two that have ended, expect its status.
+/// Given one gateway that is up and two that have ended, expect its status, and a note on each of the others.
 #[test]
 fn the_only_one_that_is_up_needs_no_name() {
     let gateways = Gateways::new("only");
     drop((gateways.start("a"), gateways.start("c")));
     let _up = gateways.start("b");
     assert_eq!(chosen(None).as_deref(), Ok("b"));
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let note = |name| {
+        format!(
+            "gateway {name} has ended: it was killed; bentpipe-gate down {name} removes what is left"
+        )
+    };
+    assert_eq!(notes_on_ended(&names), [note("a"), note("c")]);
+    assert!(notes_on_ended(&names[..1]).is_empty());
     let (status, record, processes) = status_of("b").expect("it is up");
     let now_s = record.started_unix_s + 45.0;
     assert!(status.lines(now_s)[0].starts_with("b: pep, lan0 to sat0, up for 45 s; "));

@@ -1,7 +1,7 @@
 //! The coding of a tunnel: the settings of a scenario, and those of the daemon that they become.
 //!
 //! `docs/model/tunnel-policies.md` gives the reasons for the constants, and `bentpipe.plan.gateways` makes the same settings
-//! for the simulator.
+//! for the simulator: `tests/test_gateway_shared.py` compares both, with their defaults and limits.
 
 use bentpipe_core::tunnel::{
     ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SignalSettings,

@@ -1,5 +1,7 @@
 //! The TCP settings of a leg, which are those of a scenario: what a socket of the running kernel can be set to, and why
 //! the rest is refused.
+//!
+//! `bentpipe.live.kernel_tcp` has the same for labs; `tests/test_gateway_shared.py` compares both.
 
 use std::sync::LazyLock;
 

@@ -4,6 +4,7 @@
 //! All mistakes in a file are reported at once, each with the path of its field, what was read and what is allowed.
 
 mod coding;
+mod description;
 mod fields;
 mod kernel_tcp;
 mod pep;
@@ -18,11 +19,12 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+pub(crate) use self::description::{Description, Ports, SelectionText};
 use self::fields::{User, interface, loopback, name, user};
 use self::pep::{Pep, Selection};
 use self::reader::{Fields, Mistakes, integer, word};
 pub(crate) use self::tunnel::{Peer, Tunnel};
-use self::wording::{counted, nearest};
+use self::wording::{counted, nearest, reason};
 use crate::daemon::{PepPlan, Plan, SidePlan};
 use crate::transparent::marks;
 
@@ -230,17 +232,17 @@ impl Config {
         self.pep.threads.is_some()
     }
 
-    /// What its status says of it, for [`Record`](crate::commands::Record).
-    pub(crate) fn description(&self) -> crate::commands::Description {
+    /// What its status says of it, which outlives the file.
+    pub(crate) fn description(&self) -> Description {
         let described = |selection: &Option<Selection>| {
-            selection.as_ref().map(|selection| crate::commands::SelectionText {
+            selection.as_ref().map(|selection| SelectionText {
                 networks: selection.networks.iter().map(ToString::to_string).collect(),
-                ports: selection.ports.iter().map(crate::commands::Ports::of).collect(),
+                ports: selection.ports.iter().map(Ports::of).collect(),
             })
         };
         let has_pep = self.has_pep();
         let tunnel = self.tunnel.as_ref();
-        crate::commands::Description {
+        Description {
             name: self.name.clone(),
             functions: self.functions.iter().map(|name| (*name).to_owned()).collect(),
             lan: has_pep.then(|| self.lan.clone()),
@@ -335,7 +337,7 @@ fn text_of(path: &Path) -> Result<String, Problems> {
             return Err(refused("is a directory; name a file".to_owned()));
         }
         Err((_, error)) => {
-            return Err(refused(format!("cannot be read: {}", crate::commands::reason(&error))));
+            return Err(refused(format!("cannot be read: {}", reason(&error))));
         }
         Ok(_) => {}
     }

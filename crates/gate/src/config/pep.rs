@@ -1,4 +1,6 @@
 //! The PEP of a configuration: that of a scenario, with what only a real one needs.
+//!
+//! `tests/test_gateway_shared.py` compares its defaults and limits with those of `bentpipe.scenario.gateways`.
 
 use std::net::IpAddr;
 
@@ -7,8 +9,9 @@ use super::kernel_tcp::{self, Tcp};
 use super::quantity::{DURATION, Quantity, SIZE};
 use super::reader::{Fields, above_zero, boolean, integer, quantity, word};
 use super::wording::shown_text;
+use crate::daemon::WORKERS_MAX;
 use crate::network::Network;
-use crate::transparent::Connections;
+use crate::transparent::{Connections, ENTRIES_MAX};
 
 pub(super) const FIELDS: [&str; 14] = [
     "profile",
@@ -26,11 +29,8 @@ pub(super) const FIELDS: [&str; 14] = [
     "threads",
     "workers",
 ];
-/// The daemon has its plan in one message.
-const ENTRIES_MAX: usize = 256;
 const CONNECTIONS_MAX: i64 = 1_000_000;
 const THREADS_MAX: i64 = 256;
-const WORKERS_MAX: i64 = 64;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Its settings; sizes in bytes, times in nanoseconds.
@@ -103,7 +103,7 @@ impl Pep {
             idle_limit: time("idle_limit", default.idle_limit),
             keep_alive: time("keep_alive", default.keep_alive),
             threads: count("threads", THREADS_MAX),
-            workers: count("workers", WORKERS_MAX).unwrap_or(default.workers),
+            workers: count("workers", WORKERS_MAX as i64).unwrap_or(default.workers),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! A number is read exactly, as a decimal fraction: a quantity that is not an integer in its base unit (nanosecond, byte,
 //! bit/s) is refused. Ambiguous spellings (`KB`, `mbps`, a bare number) are refused with a suggestion.
+//! `tests/test_gateway_shared.py` compares the units and the messages with those of `bentpipe.units`.
 
 use std::sync::LazyLock;
 

@@ -11,7 +11,7 @@ use super::fields::{
 };
 use super::quantity::{DURATION, Quantity, SIZE};
 use super::reader::{Fields, above_zero, integer, quantity, text, word};
-use crate::daemon::{FailMode, TunnelPeerPlan, TunnelPlan};
+use crate::daemon::{FailMode, KEEPALIVE_MIN_NS, PEERS_MAX, TunnelPeerPlan, TunnelPlan};
 use crate::network::Network;
 
 pub(super) const FIELDS: [&str; 31] = [
@@ -48,14 +48,12 @@ pub(super) const FIELDS: [&str; 31] = [
     "peer_feedback_interval",
 ];
 const PEER_FIELDS: [&str; 5] = ["name", "public_key", "endpoint", "networks", "keepalive"];
-/// As many as [`TunnelPlan`] allows.
-const PEERS_MAX: usize = 64;
+/// Labs and exports have the same: `tests/test_gateway_shared.py` compares them.
 const DEVICE: &str = "bp0";
 const PORT: u16 = 51_871;
 /// The smallest MTU of IPv4 (RFC 791), and the largest of a device.
 const MTU_MIN: i64 = 576;
 const MTU_MAX: i64 = 65_535;
-const KEEPALIVE_MIN_NS: u64 = 1_000_000_000;
 /// The round-trip time over a geostationary satellite.
 const ROUND_TRIP_NS: u64 = 600_000_000;
 

@@ -1,6 +1,7 @@
 //! Wording that all messages share: values as they were written, and suggestions of names.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use toml::Value;
 
@@ -108,6 +109,12 @@ pub(crate) fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// The kernel's text of an error, without its number.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.find(" (os error ").map_or(text.clone(), |end| text[..end].to_owned())
 }
 
 #[cfg(test)]

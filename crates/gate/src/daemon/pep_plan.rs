@@ -100,7 +100,7 @@ const HELD: usize = 16_384;
 const STARTED_MEMORY: Limit = Limit::from_secs(10);
 /// The oldest of more connections or paths are forgotten, so that a flood of SYNs takes no memory.
 const REMEMBERED: usize = 4_096;
-const WORKERS_MAX: usize = 64;
+pub(crate) const WORKERS_MAX: usize = 64;
 /// More than any machine has processors, ports of a client, and bytes in a pipe.
 const THREADS_MAX: usize = 1_024;
 const CONNECTIONS_MAX: usize = 10_000_000;

@@ -11,14 +11,14 @@ use crate::network::Network;
 use crate::tunnel::PublicKey;
 
 /// So that the reports of all peers are one message, and the plan another.
-const PEERS_MAX: usize = 64;
+pub(crate) const PEERS_MAX: usize = 64;
 const NETWORKS_MAX: usize = 1_024;
 const NAME_BYTES_MAX: usize = 64;
 /// The smallest MTU of a path of IPv4 (RFC 791), and more than any device has.
 const OUTER_MTU_MIN: u16 = 576;
 
 /// A shorter interval keeps a thread and the link busy.
-const KEEPALIVE_MIN_NS: u64 = 1_000_000_000;
+pub(crate) const KEEPALIVE_MIN_NS: u64 = 1_000_000_000;
 
 /// What becomes of packets for the networks of the peers when the daemon is gone without having been ended on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

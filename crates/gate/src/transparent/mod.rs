@@ -22,6 +22,7 @@ mod table;
 pub use hold_lease::HoldLease;
 pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};
 pub use selection::Connections;
+pub(crate) use selection::ENTRIES_MAX;
 pub use sockets::{Direct, LegSettings, Sockets, listener, raw};
 pub use syn::{Ends, Syn};
 pub use syn_holder::{SynHolder, Taps};

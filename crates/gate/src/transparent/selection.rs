@@ -6,7 +6,7 @@ use super::matches::{End, Expressions, accept, in_networks, to_ports, version};
 use crate::network::Network;
 
 /// So that a plan is one message.
-const ENTRIES_MAX: usize = 256;
+pub(crate) const ENTRIES_MAX: usize = 256;
 
 /// TCP connections, by the networks of their ends and the ports of their servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

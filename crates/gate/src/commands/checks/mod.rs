@@ -7,11 +7,12 @@ mod numbers;
 mod paths;
 mod tunnel;
 
+use bentpipe_sys::route::MAIN_TABLE;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::{Done, FIX, Failure};
-use super::machine::{Machine, PACKAGES, not_installed};
+use super::machine::{Machine, not_installed};
 use crate::config::Config;
 use crate::config::wording::{counted, nearest};
 use crate::daemon::{PepPlan, Plan};
@@ -96,7 +97,7 @@ pub(super) fn summary(checks: &[Check]) -> String {
 /// All checks; only the first ones if the others cannot be made.
 ///
 /// # Errors
-/// The configuration names something wrong, such as a key that others may read; or `ip` or `nft` fails.
+/// The configuration names something wrong, such as a key that others may read; or `nft` fails.
 pub(super) fn examine(
     machine: &dyn Machine,
     config: &Config,
@@ -105,8 +106,9 @@ pub(super) fn examine(
 ) -> Done<Vec<Check>> {
     let mut checks = vec![daemon(machine)?, privileges(machine)];
     // Only a PEP has rules.
-    let programs = PACKAGES.iter().filter(|(name, _)| *name != "nft" || plan.pep.is_some());
-    checks.extend(programs.map(|(name, _)| program(machine, name)));
+    if plan.pep.is_some() {
+        checks.push(program(machine, "nft"));
+    }
     if !checks.iter().all(|check| check.ok) {
         return Ok(checks);
     }
@@ -239,7 +241,7 @@ fn forwarding(machine: &dyn Machine) -> Done<Check> {
     let settings = [("IPv4", "net.ipv4.ip_forward"), ("IPv6", "net.ipv6.conf.all.forwarding")];
     let is_on = |(_, setting): &(&str, &str)| machine.sysctl(setting).as_deref() == Some("1");
     let on: Vec<_> = settings.into_iter().filter(is_on).map(|(version, _)| version).collect();
-    let needs_ipv4 = !on.contains(&"IPv6") || !machine.routes(4, "main")?.is_empty();
+    let needs_ipv4 = !on.contains(&"IPv6") || !machine.routes(4, MAIN_TABLE)?.is_empty();
     if !on.contains(&"IPv4") && needs_ipv4 {
         return Ok(Check::failed(
             "forwarding",
@@ -355,7 +357,7 @@ fn devices(route: &Value) -> Vec<&str> {
     hops.into_iter().filter_map(|hop| hop["dev"].as_str()).collect()
 }
 
-/// A field of an object that `ip` or `nft` has printed, as text; empty if there is none.
+/// A field of an object that a [`Machine`] returns, as text; empty if there is none.
 fn text(object: &Value, field: &str) -> String {
     match &object[field] {
         Value::Null => String::new(),

@@ -68,7 +68,7 @@ fn in_use(
                 found.push((format!("{uses} routing table {table}."), other_table.clone()));
             }
         }
-        if !has_own && !machine.routes(version, &table.to_string())?.is_empty() {
+        if !has_own && !machine.routes(version, table)?.is_empty() {
             found.push((
                 format!(
                     "Routing table {table} has routes (ip -{version} route show table {table})."

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bentpipe_sys::route::MAIN_TABLE;
 use serde_json::{Value, json};
 
 use super::super::failure::Done;
@@ -57,7 +58,7 @@ pub(super) fn problem(
     let tunneled: BTreeSet<_> = added.iter().map(|route| text(route, "dst")).collect();
     let mut used = BTreeSet::new();
     for version in IP_VERSIONS {
-        let routes = [machine.routes(version, "main")?, added.to_vec()].concat();
+        let routes = [machine.routes(version, MAIN_TABLE)?, added.to_vec()].concat();
         for (destination, interfaces) in best(&routes) {
             let others: Vec<_> =
                 interfaces.iter().filter(|name| !listed.contains(**name)).copied().collect();

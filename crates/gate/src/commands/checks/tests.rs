@@ -53,7 +53,7 @@ impl Default for Fake {
         let local = json!([{"priority": 0, "table": "local"}]);
         Self {
             missing: Vec::new(),
-            programs: vec!["nft", "ip"],
+            programs: vec!["nft"],
             sysctls: SYSCTLS.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             refused: None,
             ruleset: Ok(Vec::new()),
@@ -103,9 +103,9 @@ impl Machine for Fake {
         Ok(links.into_iter().collect())
     }
 
-    fn routes(&self, version: u8, table: &str) -> Done<Vec<Value>> {
+    fn routes(&self, version: u8, table: u32) -> Done<Vec<Value>> {
         let routes = array(&self.routes[usize::from(version == 6)]);
-        Ok(if table == "main" { routes } else { Vec::new() })
+        Ok(if table == MAIN_TABLE { routes } else { Vec::new() })
     }
 
     fn routing_rules(&self, version: u8) -> Done<Vec<Value>> {
@@ -190,12 +190,8 @@ fn what_is_missing_of_the_machine_is_one_line_with_the_fix() {
             "privileges: This process lacks CAP_NET_ADMIN, CAP_NET_RAW; to fix it: run it as root, with sudo",
         ),
         (
-            lacking(|it| it.programs = vec!["ip"]),
+            lacking(|it| it.programs = vec![]),
             "nft: nft is not installed; to fix it: apt install nftables",
-        ),
-        (
-            lacking(|it| it.programs = vec!["nft"]),
-            "ip: ip is not installed; to fix it: apt install iproute2",
         ),
         (
             lacking(|it| drop(it.sysctls.remove("net.ipv6.conf.lo.disable_ipv6"))),

@@ -1,5 +1,6 @@
 //! The tunnel: its keys, its routes, and filters of its datagrams and of the packets in it.
 
+use bentpipe_sys::route::MAIN_TABLE;
 use serde_json::Value;
 
 use super::super::failure::{Done, Failure};
@@ -108,7 +109,7 @@ fn networks(machine: &dyn Machine, tunnel: &Tunnel) -> Done<Check> {
 fn other_routes(machine: &dyn Machine, tunnel: &Tunnel) -> Done<Vec<OtherRoute>> {
     let mut others = Vec::new();
     for version in IP_VERSIONS {
-        for route in machine.routes(version, "main")? {
+        for route in machine.routes(version, MAIN_TABLE)? {
             let used = devices(&route).into_iter();
             let device = used.filter(|name| *name != "lo" && *name != tunnel.device).min();
             let is_unicast = route["type"].as_str().is_none_or(|kind| kind == "unicast");

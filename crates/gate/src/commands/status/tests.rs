@@ -1,7 +1,7 @@
 use serde_json::json;
 
-use super::super::description::Ports;
 use super::*;
+use crate::config::Ports;
 
 fn pep_counters() -> Value {
     json!({

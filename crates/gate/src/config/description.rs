@@ -57,12 +57,12 @@ impl std::fmt::Display for Ports {
 
 impl Description {
     /// What the gateway does, as the predicate of a sentence.
-    pub(super) fn action(&self) -> String {
+    pub(crate) fn action(&self) -> String {
         let mut parts = Vec::new();
         if let (Some(lan), Some(link)) = (&self.lan, &self.link) {
             parts.push(format!(
                 "splits at most {} TCP connections between {} and {}",
-                crate::config::wording::grouped(self.connections.unwrap_or(0)),
+                super::wording::grouped(self.connections.unwrap_or(0)),
                 lan.join(", "),
                 link.join(", ")
             ));
