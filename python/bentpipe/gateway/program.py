@@ -12,7 +12,8 @@ from typing import Any, Final
 from bentpipe.errors import MachineError
 
 PROGRAM: Final = "bentpipe-gate"
-# The largest number of peers of a tunnel, and its UDP port: as `config/tunnel.rs`.
+# The largest number of peers of a tunnel, and its UDP port, as `config/tunnel.rs`:
+# tests/test_gateway_shared.py compares them.
 PEERS_MAX: Final = 64
 PORT: Final = 51_871
 # By this name the program speaks of itself as users of this package call it.

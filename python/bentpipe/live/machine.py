@@ -24,14 +24,11 @@ NOBODY: Final = 65_534
 _FILES_PER_CONNECTION: Final = 2
 _FILES_PER_THREAD: Final = 2
 _OTHER_FILES: Final = 1_024
-# The mark is a multiple of those of up to 64 workers.
+# The defaults of gateways, which tests/test_gateway_shared.py compares with those of the program:
+# the mark, a multiple of those of up to 64 workers, and the table of routes; the TUN device.
 MARK: Final = 25_088
 ROUTE_TABLE: Final = 25_113
-# The TUN device of a tunnel, and its UDP port.
 DEVICE: Final = "bp0"
-PORT: Final = 51_871
-# As `daemon/tunnel_plan.rs`.
-PEERS_MAX: Final = 64
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 # capabilities(7), by the numbers of linux/capability.h.
 _CAPABILITIES: Final = {
@@ -42,7 +39,7 @@ _CAPABILITIES: Final = {
     "CAP_SYS_ADMIN": 21,
 }
 # The Debian packages of the programs.
-PACKAGES: Final = {"nft": "nftables", "ip": "iproute2"}
+_PACKAGES: Final = {"ip": "iproute2"}
 
 
 @dataclass(frozen=True)
@@ -62,21 +59,6 @@ class Check:
     def passes(self) -> bool:
         """Whether it is passed, or advice."""
         return self.ok or not self.needed
-
-
-def passed(name: str, finding: str) -> Check:
-    """Return a check that is passed."""
-    return Check(name, ok=True, found=finding)
-
-
-def failed(name: str, finding: str, fix: str) -> Check:
-    """Return a check that is not passed, and its remedy."""
-    return Check(name, ok=False, found=finding, fix=fix)
-
-
-def advised(name: str, finding: str, fix: str) -> Check:
-    """Return advice: what works without it works better with it."""
-    return Check(name, ok=False, found=finding, fix=fix, needed=False)
 
 
 def require(checks: Iterable[Check]) -> None:
@@ -128,14 +110,14 @@ def program(name: str) -> str | None:
 
 
 def require_program(name: str) -> str:
-    """Return the path of ``nft`` or ``ip``.
+    """Return the path of ``ip``.
 
     Raises:
         MachineError: it is not installed.
     """
     path = program(name)
     if path is None:
-        raise MachineError(f"{name} is not installed; to fix it: apt install {PACKAGES[name]}")
+        raise MachineError(f"{name} is not installed; to fix it: apt install {_PACKAGES[name]}")
     return path
 
 
