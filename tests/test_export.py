@@ -404,7 +404,14 @@ GAPS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"), [case[1:] for case in GAPS], ids=[case[0] for case in GAPS]
+    ("fields", "expected"),
+    [
+        # The program of gateways says what it refuses.
+        pytest.param(
+            fields, expected, marks=[pytest.mark.system] * ("sat.toml" in expected), id=title
+        )
+        for title, fields, expected in GAPS
+    ],
 )
 def test_what_a_format_cannot_express_is_said_with_its_consequence(
     fields: dict[str, Any], expected: dict[str, str]
@@ -462,6 +469,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_ends_no_comment_and_no_literal(name: str) -> None:
     """Given a name of a scenario and a flow, expect the same commands and statements as without."""
@@ -511,6 +519,7 @@ def test_datagrams_of_ns3_have_room_for_their_header(payload: str, written: int)
 # --- the command --------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_the_command_prints_each_format(bentpipe: Program) -> None:
     for name, scenario, start in (
         ("tc", GEO_PEP, "#!/bin/sh\n# Download over GEO with a PEP\n"),
