@@ -120,8 +120,10 @@ def test_the_defaults_are_those_of_the_page(tmp_path: Path) -> None:
 ERRORS = [
     ("name = ", ":1: TOML syntax: string values must be quoted"),
     ("mark = 6\nname = x\n", ":2: TOML syntax: "),
-    ('name = "a"\nname = "b"', ":2: TOML syntax: duplicate key"),
-    ("", "name: missing; it has no default"),
+    ('name = "a"\nname = "b"', ':2: TOML syntax: duplicate key "name"; remove one'),
+    ("", "is empty; expected the configuration of a gateway (TOML)"),
+    ("mark = 256\n", "name: missing; it has no default"),
+    ("mark = 99999999999999999999\n", ":1: has an integer beyond 64 bits"),
     (SMALLEST.replace('"sat"', '"a b"', 1), 'name: read "a b"; allowed are up to 32 letters'),
     (SMALLEST.replace('"sat"', "7", 1), "name: read 7; expected text"),
     (

@@ -173,7 +173,7 @@ fn status(StatusArguments { name, json, watch }: &StatusArguments) -> Done {
         return Ok(());
     }
     if *json {
-        let text = "--json: not with --watch; call gateway status --json repeatedly";
+        let text = "--json: not with --watch; run status --json repeatedly";
         return Err(Failure::Input(text.to_owned()));
     }
     let (mut rates, clock) = (Rates::default(), Clock::start());

@@ -24,7 +24,7 @@ use self::fields::{User, interface, loopback, name, user};
 use self::pep::{Pep, Selection};
 use self::reader::{Fields, Mistakes, integer, word};
 pub(crate) use self::tunnel::{Peer, Tunnel};
-use self::wording::{counted, nearest, reason};
+use self::wording::{counted, nearest, reason, shown_text};
 use crate::daemon::{PepPlan, Plan, SidePlan};
 use crate::transparent::marks;
 
@@ -90,6 +90,9 @@ impl Config {
     /// It is not TOML, or is no configuration.
     pub fn parse(text: &str, source: &str) -> Result<Self, Problems> {
         let table = table_of(text, source)?;
+        if table.is_empty() {
+            return Err(Problems::of_file(source, format!("is empty; expected {CONTENT}"), None));
+        }
         let mistakes = Mistakes::default();
         let fields = Fields::new(&table, String::new(), &mistakes, &FIELDS);
         let config = Self::of(&fields);
@@ -309,13 +312,23 @@ impl Config {
 fn table_of(text: &str, source: &str) -> Result<Table, Problems> {
     text.parse().map_err(|error: toml::de::Error| {
         let message = error.message().trim_end_matches('\n').replace('\n', ": ");
-        if message.contains("recursion") || message.contains("nest") {
-            return Problems::of_file(source, "is nested too deeply", None);
-        }
         let line = error.span().map(|span| {
             let before = text.as_bytes().get(..span.start.min(text.len())).unwrap_or_default();
             before.iter().filter(|byte| **byte == b'\n').count() + 1
         });
+        if message.contains("recursion") || message.contains("nest") {
+            return Problems::of_file(source, "is nested too deeply", None);
+        }
+        // Of an integer that no type has.
+        if message.contains("as i128") {
+            return Problems::of_file(source, "has an integer beyond 64 bits", line);
+        }
+        let message = match error.span().and_then(|span| text.get(span)) {
+            Some(key) if message == "duplicate key" => {
+                format!("{message} {}; remove one", shown_text(key))
+            }
+            _ => message,
+        };
         Problems::of_file(source, format!("TOML syntax: {message}"), line)
     })
 }
@@ -337,7 +350,9 @@ fn text_of(path: &Path) -> Result<String, Problems> {
             return Err(refused("is a directory; name a file".to_owned()));
         }
         Err((_, error)) => {
-            return Err(refused(format!("cannot be read: {}", reason(&error))));
+            let fix =
+                if error.kind() == ErrorKind::PermissionDenied { "; run it as root" } else { "" };
+            return Err(refused(format!("cannot be read: {}{fix}", reason(&error))));
         }
         Ok(_) => {}
     }

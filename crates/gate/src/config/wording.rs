@@ -20,7 +20,7 @@ pub(crate) fn shown(value: &Value) -> String {
         Value::Boolean(value) => value.to_string(),
         Value::Datetime(time) => time.to_string(),
         Value::Array(_) => "a list".to_owned(),
-        Value::Table(_) => "a mapping".to_owned(),
+        Value::Table(_) => "a table".to_owned(),
     }
 }
 
