@@ -193,7 +193,7 @@ ERRORS = [
     *(
         (
             SMALLEST + f'metrics.listen = "{address}"',
-            f'metrics.listen: read "{address}"; expected an',
+            f'metrics.listen: read "{address}"; expected a loopback',
         )
         for address in ("9464", "0.0.0.0:9464", "127.0.0.1:0", "127.0.0.1:65536", "::1:9464", "a:1")
     ),

@@ -104,7 +104,7 @@ fn restart(setup: &mut Setup, change: impl FnOnce(&mut Command) + Send) {
     assert!(setup.daemon.wait().expect("it ends").success());
     setup.daemon = setup.router.on(Host::Gateway, || {
         let mut command = Command::new(PROGRAM);
-        change(&mut command);
+        change(command.args(["plan", "run"]));
         let mut daemon = command.stdin(Stdio::piped()).spawn().expect("the program starts");
         let plan = serde_json::to_vec(&setup.plan).expect("a plan");
         daemon.stdin.take().expect("a pipe").write_all(&plan).expect("it reads its plan");
@@ -122,7 +122,7 @@ fn a_check_opens_what_a_daemon_opens_and_changes_nothing() {
     let setup = Setup::new("check");
     let check = |plan: &Plan| {
         let text = serde_json::to_vec(plan).expect("a plan");
-        setup.router.on(Host::Gateway, || run(&["check"], &text))
+        setup.router.on(Host::Gateway, || run(&["plan", "check"], &text))
     };
     let before = setup.router.gateway("ip rule");
     let done = check(&setup.plan);

@@ -120,7 +120,7 @@ fn a_port_in_use_is_named() {
     let text = serde_json::to_vec(&plan).expect("a plan");
     let output = setup.router.on(Host::Gateway, || {
         let _listener = TcpListener::bind(ADDRESS).expect("a free port");
-        crate::setup::run(&[], &text)
+        crate::setup::run(&["plan", "run"], &text)
     });
     let printed = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(3), "{printed}");

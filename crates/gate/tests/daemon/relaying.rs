@@ -157,8 +157,8 @@ fn a_plan_that_is_not_valid_is_refused() {
         ),
     ];
     for (text, message) in cases {
-        for arguments in [&[][..], &["check"]] {
-            let output = crate::setup::run(arguments, text.as_bytes());
+        for arguments in [["plan", "run"], ["plan", "check"]] {
+            let output = crate::setup::run(&arguments, text.as_bytes());
             let printed = String::from_utf8(output.stderr).expect("text");
             assert_eq!(output.status.code(), Some(2), "{printed}");
             assert!(printed.contains(message) && printed.lines().count() == 1, "{printed}");

@@ -175,7 +175,7 @@ impl Setup {
     /// Removes the rules of a daemon that was killed.
     pub(crate) fn remove(&self) -> Output {
         let text = serde_json::to_vec(&self.plan).expect("a plan");
-        let remove = || run(&["remove"], &text);
+        let remove = || run(&["plan", "remove"], &text);
         self.router.on(Host::Gateway, remove)
     }
 
