@@ -230,8 +230,8 @@ def _size_text(size_bytes: int) -> str:
 
 def _percent_text(share: float) -> str:
     """Return the shortest text that is read as the same share."""
-    texts = (f"{Decimal(f'{100 * share:.{digits}g}'):f}%" for digits in range(6, 18))
-    return next((text for text in texts if fraction(text, "") == share), f"{100 * share:f}%")
+    texts = (f"{Decimal(f'{100 * share:.{digits}g}'):f}" for digits in range(6, 18))
+    return f"{next((text for text in texts if float(text) / 100 == share), f'{100 * share:f}')}%"
 
 
 def _size(text: str, option: str) -> int:

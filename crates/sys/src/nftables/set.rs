@@ -291,7 +291,7 @@ impl Batch {
 
     fn push_set(&mut self, set: &Description<'_>) {
         self.sets += 1;
-        // Keys in a row are numbered in six bits each, and padded to four bytes.
+        // Consecutive keys are numbered in six bits each, and padded to four bytes.
         let number = set.keys.iter().fold(0, |number, key| number << 6 | key.number());
         let bytes = match set.keys {
             [key] => key.bytes(),
