@@ -55,7 +55,7 @@ struct Pool {
 #[derive(Default)]
 struct Pools {
     pools: [[Pool; 2]; 2],
-    /// Whether the privileged part has not answered in time, and not since.
+    /// Whether the privileged part did not answer within [`WAIT`], and has not answered since.
     is_late: bool,
 }
 
