@@ -124,7 +124,7 @@ def test_it_splits_connections_until_down_and_nothing_of_it_is_left(gateway: Gat
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_signed_connections_pass_unsplit(gateway: Gateway, server: str) -> None:
-    """Given ends that sign their segments (RFC 2385), expect the gateway, without key, to leave them.
+    """Given ends that sign their segments (RFC 2385), expect the gateway to leave them alone.
 
     Their SYNs are not held: a connection is there long before the first would be repeated.
     """
