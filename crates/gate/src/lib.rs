@@ -5,6 +5,7 @@
 //!
 //! The tunnel carries coded and sealed packets between gateways: its sessions, its data path, and the thread that forwards.
 
+mod counts;
 pub mod daemon;
 mod heartbeat;
 mod icmp;
@@ -14,5 +15,6 @@ pub mod transparent;
 pub mod tunnel;
 
 pub use bentpipe_core::pep::Side;
+pub use counts::{Count, Counts};
 pub use heartbeat::{Heartbeat, HeartbeatMonitor};
 pub use network::Network;
