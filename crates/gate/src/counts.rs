@@ -82,6 +82,7 @@ macro_rules! or {
 pub(crate) use {or, report};
 
 #[cfg(test)]
+#[expect(unreachable_pub, reason = "reports are public")]
 mod tests {
     use super::*;
 
