@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -41,6 +42,9 @@ BENTPIPE = f"{sys.executable} -m bentpipe"
 _PTRACE_SEIZE: Final = 0x4206
 _PTRACE_INTERRUPT: Final = 0x4207
 _WALL: Final = 0x4000_0000
+# linux/tcp.h: the option, and `struct tcp_md5sig` with the address of the other end.
+_TCP_MD5SIG: Final = 14
+_MD5_KEY: Final = b"a secret of both ends"
 # The same on all machines (linux/unistd.h).
 _SYS_PIDFD_GETFD: Final = 438
 
@@ -116,6 +120,44 @@ def test_it_splits_connections_until_down_and_nothing_of_it_is_left(gateway: Gat
     assert daemons_of(gateway.name) == []
     assert not gateway.folder.exists()
     gateway.routers.download(1_000)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_signed_connections_pass_unsplit(gateway: Gateway, server: str) -> None:
+    """Given ends that sign their segments (RFC 2385), expect the gateway to leave them alone.
+
+    Their SYNs are not held: a connection is there long before the first would be repeated.
+    """
+    gateway.up()
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    made = {}
+    for host in ("client", "server"):
+        with gateway.routers.within(host):
+            made[host] = socket.socket(family)
+    with gateway.routers.within("client"), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((server, 9))
+        client = probe.getsockname()[0]
+    with made["client"] as connection, made["server"] as listener:
+        for end, other in ((connection, server), (listener, client)):
+            end.setsockopt(socket.IPPROTO_TCP, _TCP_MD5SIG, md5_signature(family, other))
+        listener.bind((server, 0))
+        listener.listen()
+        connection.settimeout(0.9)
+        connection.connect(listener.getsockname()[:2])
+        with listener.accept()[0] as accepted:
+            accepted.sendall(b"signed")
+            assert connection.recv(100) == b"signed"
+    gateway.routers.download(1_000, server)
+    gateway.wait_for_split(1)
+    assert counters(gateway.name)["unsplit_connections"] == 0, "the daemon does not see them"
+
+
+def md5_signature(family: int, address: str) -> bytes:
+    """Return the key for the other end."""
+    # The address follows the port, and with IPv6 the flow label, too.
+    before = "=H2x" if family == socket.AF_INET else "=H6x"
+    other = struct.pack(before, family) + socket.inet_pton(family, address)
+    return other.ljust(128, b"\0") + struct.pack("=BBHi80s", 0, 0, len(_MD5_KEY), 0, _MD5_KEY)
 
 
 def test_a_reload_changes_new_connections_alone(gateway: Gateway) -> None:

@@ -7,6 +7,7 @@
 
 pub mod commands;
 pub mod config;
+mod counts;
 pub mod daemon;
 mod heartbeat;
 mod icmp;
@@ -16,5 +17,6 @@ pub mod transparent;
 pub mod tunnel;
 
 pub use bentpipe_core::pep::Side;
+pub use counts::{Count, Counts};
 pub use heartbeat::{Heartbeat, HeartbeatMonitor};
 pub use network::Network;

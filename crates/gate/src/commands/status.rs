@@ -7,22 +7,9 @@ use serde_json::Value;
 use crate::config::quantity::{DURATION, RATE, SIZE};
 use crate::config::wording::{counted, grouped};
 use crate::config::{Description, SelectionText};
+use crate::counts::Counts;
+use crate::daemon::{Report, TunnelReport};
 
-/// The counters of the daemon by name, with the words of the status.
-const COUNTERS: [(&str, &str); 6] = [
-    ("split_connections", "connections split"),
-    ("unsplit_connections", "passed without the PEP"),
-    ("refused_connections", "refused by the server"),
-    ("expired_connections", "not answered by the server"),
-    ("reset_connections", "reset by a peer"),
-    ("timed_out_connections", "reset after the idle limit"),
-];
-const TUNNEL_COUNTERS: [(&str, &str); 4] = [
-    ("unroutable_packets", "packets to no peer"),
-    ("too_big_packets", "packets above the MTU"),
-    ("refused_datagrams", "datagrams refused"),
-    ("unsent_datagrams", "datagrams not sent"),
-];
 /// The daemon writes its counters every 0.75 s.
 const UNCHANGED_S: f64 = 2.0;
 /// It writes them every 1.8 s also while workers are missing.
@@ -135,9 +122,9 @@ fn splitting_lines(workers: &Value, age_s: f64) -> Vec<String> {
 fn pep_lines(counters: &Value, most: u64) -> Vec<String> {
     let open = grouped(count(counters, "open_connections"));
     let mut lines = vec![row("open connections", &format!("{open} of {}", grouped(most)))];
-    let known = COUNTERS
+    let known = Report::COUNTS
         .iter()
-        .filter_map(|(name, text)| Some(row(text, &grouped(counters[*name].as_u64()?))));
+        .filter_map(|count| Some(row(count.status?, &grouped(counters[count.field].as_u64()?))));
     lines.extend(known);
     lines.push(row("to servers", &size(count(counters, "to_server_bytes"))));
     lines.push(row("to clients", &size(count(counters, "to_client_bytes"))));
@@ -163,9 +150,9 @@ fn leg_text(leg: &Value) -> String {
 
 fn tunnel_lines(counters: &Value) -> Vec<String> {
     let peers = counters["peers"].as_array().into_iter().flatten().flat_map(peer_lines);
-    let counts = TUNNEL_COUNTERS.iter().filter_map(|(name, text)| match count(counters, name) {
-        0 => None,
-        number => Some(row(text, &grouped(number))),
+    let counts = TunnelReport::COUNTS.iter().filter_map(|each| {
+        let number = Some(count(counters, each.field)).filter(|&number| number > 0)?;
+        Some(row(each.status?, &grouped(number)))
     });
     peers.chain(counts).collect()
 }

@@ -30,82 +30,36 @@ pub(super) fn text(state: &State, bounds: Option<&Bounds>) -> String {
 
 fn pep_metrics(report: &Report, workers: PepWorkers, bounds: &Bounds) -> String {
     let mut out = Text::new("bentpipe_pep");
-    out.workers(workers);
-    out.connections(report, bounds);
-    let help = "Bytes that the sockets of the receiving side have taken.";
-    let relayed = [("to_server", report.to_server_bytes), ("to_client", report.to_client_bytes)];
-    out.labelled("relayed_bytes_total", help, "counter", "direction", relayed);
+    let help = "Whether new connections are split (1), or pass unsplit (0).";
+    out.one("splitting", help, "gauge", u64::from(workers.is_splitting));
+    out.counts(&[(String::new(), &workers)]);
+    out.counts(&[(String::new(), report)]);
+    for (name, help, value) in [
+        (
+            "open_connections_limit",
+            "Connections beyond this number pass unsplit.",
+            bounds.connections,
+        ),
+        (
+            "memory_limit_bytes",
+            "The most memory of the processes that relay.",
+            bounds.memory.processes,
+        ),
+        (
+            "kernel_memory_limit_bytes",
+            "The most memory of the kernel for the connections.",
+            bounds.memory.kernel,
+        ),
+    ] {
+        out.one(name, help, "gauge", value);
+    }
     let legs = [("lan", &report.lan), ("link", &report.link)];
-    let of = |value: fn(&LegReport) -> u64| legs.map(|(side, leg)| (side, value(leg)));
-    let help = "Bytes that the peers of legs acknowledged; a SYN is one.";
-    out.labelled("leg_acked_bytes_total", help, "counter", "leg", of(|leg| leg.acked_bytes));
-    let help = "Bytes that the peers of legs sent.";
-    out.labelled("leg_received_bytes_total", help, "counter", "leg", of(|leg| leg.received_bytes));
-    let help = "Segments retransmitted to the peers of legs.";
-    let segments = of(|leg| leg.retransmitted_segments);
-    out.labelled("leg_retransmitted_segments_total", help, "counter", "leg", segments);
+    out.counts(&legs.map(|(side, leg)| (format!("{{leg=\"{side}\"}}"), leg)));
     out.rtt(legs);
-    out.processes(report, bounds);
     out.text
 }
 
 impl Text {
-    fn workers(&mut self, workers: PepWorkers) {
-        let help = "Whether new connections are split (1), or pass unsplit (0).";
-        self.one("splitting", help, "gauge", u64::from(workers.is_splitting));
-        let help = "Workers that do not report, because they have ended, hang or are starting.";
-        self.one("missing_workers", help, "gauge", workers.missing);
-        let help = "Times that a worker has ended or hung, after which another process is started.";
-        self.one("worker_failures_total", help, "counter", workers.failures);
-    }
-
-    fn connections(&mut self, report: &Report, bounds: &Bounds) {
-        for (name, value, help) in [
-            ("open_connections", report.open_connections, "Connections that are split now."),
-            (
-                "open_connections_max",
-                report.max_open_connections,
-                "The largest number of connections that were split at a time.",
-            ),
-            (
-                "open_connections_limit",
-                bounds.connections,
-                "Connections beyond this number pass unsplit.",
-            ),
-        ] {
-            self.one(name, help, "gauge", value);
-        }
-        for (name, value, help) in [
-            ("split", report.split_connections, "Connections that were split."),
-            ("unsplit", report.unsplit_connections, "Connections that passed unsplit."),
-            ("refused", report.refused_connections, "Connections that their servers refused."),
-            ("reset", report.reset_connections, "Connections that ended with a reset."),
-            (
-                "expired",
-                report.expired_connections,
-                "Connections whose handshake did not end in time.",
-            ),
-            (
-                "timed_out",
-                report.timed_out_connections,
-                "Connections that were reset after the idle limit.",
-            ),
-        ] {
-            self.one(&format!("{name}_connections_total"), help, "counter", value);
-        }
-    }
-
-    fn processes(&mut self, report: &Report, bounds: &Bounds) {
-        let help = "Memory of the processes that relay.";
-        self.one("memory_bytes", help, "gauge", report.memory_bytes);
-        let help = "The most memory of the processes that relay.";
-        self.one("memory_limit_bytes", help, "gauge", bounds.memory.processes);
-        let help = "The most memory of the kernel for the connections.";
-        self.one("kernel_memory_limit_bytes", help, "gauge", bounds.memory.kernel);
-        let help = "Time of the processors that the processes used.";
-        self.one("cpu_seconds_total", help, "counter", report.cpu_ns as f64 / 1e9);
-    }
-
     fn rtt(&mut self, legs: [(&str, &LegReport); 2]) {
         let name = "leg_rtt_seconds";
         let help =

@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use crate::counts::Counts;
+
 /// Metrics whose names have a common beginning.
 pub(super) struct Text {
     prefix: &'static str,
@@ -18,17 +20,22 @@ impl Text {
         self.line(name, "", value);
     }
 
-    pub(super) fn labelled(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: &str,
-        label: &str,
-        values: [(&str, u64); 2],
-    ) {
-        self.head(name, help, kind);
-        for (is, value) in values {
-            self.line(name, &format!("{{{label}=\"{is}\"}}"), value);
+    /// The counts of some reports, each with its label, or of one without.
+    pub(super) fn counts<T: Counts>(&mut self, reports: &[(String, &T)]) {
+        let mut before = "";
+        for count in T::COUNTS {
+            let (name, own_label) = match count.metric.find('{') {
+                Some(at) => count.metric.split_at(at),
+                None => (count.metric, ""),
+            };
+            if name != before {
+                self.head(name, count.help, count.kind);
+            }
+            before = name;
+            for (label, report) in reports {
+                let value = (count.value)(report) as f64 / count.divisor;
+                self.line(name, &format!("{own_label}{label}"), value);
+            }
         }
     }
 

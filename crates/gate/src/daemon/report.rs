@@ -6,6 +6,7 @@ use bentpipe_core::tunnel::TunnelSettings;
 use serde::{Deserialize, Serialize};
 
 use super::tunnel_report::TunnelReport;
+use crate::counts::{Counts, report};
 use crate::relay::LegReport;
 
 /// The counts of all workers, by function: the file of the state.
@@ -23,16 +24,18 @@ pub struct State {
     pub pep_workers: Option<PepWorkers>,
 }
 
-/// How the workers of a PEP are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct PepWorkers {
-    /// Whether new connections are split: all workers have reported, and the rule that holds new connections was renewed.
-    pub is_splitting: bool,
-    /// Workers that do not report, because they have ended, hang or are starting.
-    pub missing: u64,
-    /// Times that a worker has ended or was ended because it hung.
-    pub failures: u64,
+report! {
+    /// How the workers of a PEP are.
+    #[derive(Copy)]
+    pub struct PepWorkers {
+        /// Whether new connections are split: all workers have reported, and the rule that holds new connections was renewed.
+        pub is_splitting: bool,
+    }
+    counts {
+        missing: "Workers that do not report, because they have ended, hang or are starting." gauge "missing_workers",
+        failures: "Times that a worker has ended or hung, after which another process is started."
+            counter "worker_failures_total",
+    }
 }
 
 impl State {
@@ -71,38 +74,38 @@ pub(super) enum ToWorker {
     Settings(TunnelSettings),
 }
 
-/// Counts of a PEP since the start, with the words of the simulated one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Report {
-    /// Connections that are split now, handshakes that have not ended included.
-    pub open_connections: u64,
-    /// The largest number of these at a time; of several workers, the sum.
-    pub max_open_connections: u64,
-    /// Connections that were split.
-    pub split_connections: u64,
-    /// Connections that passed without the relay, because there were too many, or no route or descriptor.
-    pub unsplit_connections: u64,
-    /// Connections that their servers refused.
-    pub refused_connections: u64,
-    /// Connections that ended with a reset by either peer.
-    pub reset_connections: u64,
-    /// Connections whose handshake did not end in time.
-    pub expired_connections: u64,
-    /// Connections that were reset after the idle limit.
-    pub timed_out_connections: u64,
-    /// Bytes relayed to servers.
-    pub to_server_bytes: u64,
-    /// Bytes relayed to clients.
-    pub to_client_bytes: u64,
-    /// Memory of the processes that relay.
-    pub memory_bytes: u64,
-    /// Time of the processors that these processes used.
-    pub cpu_ns: u64,
-    /// The legs to the hosts behind the gateway.
-    pub lan: LegReport,
-    /// The legs over the link.
-    pub link: LegReport,
+report! {
+    /// Counts of a PEP since the start, with the words of the simulated one.
+    #[derive(Copy)]
+    pub struct Report {
+        /// The legs to the hosts behind the gateway.
+        pub lan: LegReport,
+        /// The legs over the link.
+        pub link: LegReport,
+    }
+    counts {
+        open_connections: "Connections that are split now, handshakes that have not ended included."
+            gauge "open_connections",
+        max_open_connections: "The largest number of these at a time; of several workers, the sum."
+            gauge "open_connections_max",
+        split_connections: "Connections that were split." counter "split_connections_total" as "connections split",
+        unsplit_connections: "Connections that passed unsplit: there were too many, or no route or descriptor."
+            counter "unsplit_connections_total" as "passed without the PEP",
+        refused_connections: "Connections that their servers refused." counter "refused_connections_total"
+            as "refused by the server",
+        expired_connections: "Connections whose handshake did not end in time." counter "expired_connections_total"
+            as "not answered by the server",
+        reset_connections: "Connections that ended with a reset by either peer." counter "reset_connections_total"
+            as "reset by a peer",
+        timed_out_connections: "Connections that were reset after the idle limit." counter "timed_out_connections_total"
+            as "reset after the idle limit",
+        to_server_bytes: "Bytes that the sockets of the receiving side have taken."
+            counter "relayed_bytes_total{direction=\"to_server\"}",
+        to_client_bytes: "Bytes that the sockets of the receiving side have taken."
+            counter "relayed_bytes_total{direction=\"to_client\"}",
+        memory_bytes: "Memory of the processes that relay." gauge "memory_bytes",
+        cpu_ns: "Time of the processors that these processes used." counter "cpu_seconds_total" / 1e9,
+    }
 }
 
 impl Report {
@@ -123,40 +126,9 @@ impl Report {
 
     /// Adds that of another worker.
     pub fn add(&mut self, other: &Self) {
-        let Self {
-            open_connections,
-            max_open_connections,
-            split_connections,
-            unsplit_connections,
-            refused_connections,
-            reset_connections,
-            expired_connections,
-            timed_out_connections,
-            to_server_bytes,
-            to_client_bytes,
-            memory_bytes,
-            cpu_ns,
-            lan,
-            link,
-        } = self;
-        for (sum, value) in [
-            (open_connections, other.open_connections),
-            (max_open_connections, other.max_open_connections),
-            (split_connections, other.split_connections),
-            (unsplit_connections, other.unsplit_connections),
-            (refused_connections, other.refused_connections),
-            (reset_connections, other.reset_connections),
-            (expired_connections, other.expired_connections),
-            (timed_out_connections, other.timed_out_connections),
-            (to_server_bytes, other.to_server_bytes),
-            (to_client_bytes, other.to_client_bytes),
-            (memory_bytes, other.memory_bytes),
-            (cpu_ns, other.cpu_ns),
-        ] {
-            *sum = sum.saturating_add(value);
-        }
-        lan.add(&other.lan);
-        link.add(&other.link);
+        self.add_counts(other);
+        self.lan.add(&other.lan);
+        self.link.add(&other.link);
     }
 }
 

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use bentpipe_sys::tcp_sockets::Version;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::handover::{DESCRIPTORS_MAX, receive, receive_some, send};
 use crate::Side;
@@ -12,6 +14,10 @@ use crate::transparent::{Direct, Sockets};
 
 /// More are asked for when no more than these are left, so that the worker does not wait for them.
 const FEW: usize = DESCRIPTORS_MAX / 2;
+/// Far longer than the privileged part takes to open sockets, and short beside the time after which a SYN is repeated. While
+/// it hangs, the worker does not wait again.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// What the worker asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +52,23 @@ struct Pool {
     is_requested: bool,
 }
 
+#[derive(Default)]
+struct Pools {
+    pools: [[Pool; 2]; 2],
+    /// Whether the privileged part did not answer within [`WAIT`], and has not answered since.
+    is_late: bool,
+}
+
+impl Pools {
+    fn of(&mut self, request: Request) -> &mut Pool {
+        &mut self.pools[request.side as usize][request.version as usize]
+    }
+}
+
 /// The worker's end: a few sockets for each side and version, and the channel on which it asks for more.
 pub(super) struct BrokeredSockets {
     channel: OwnedFd,
-    pools: Mutex<[[Pool; 2]; 2]>,
+    pools: Mutex<Pools>,
 }
 
 impl BrokeredSockets {
@@ -60,12 +79,20 @@ impl BrokeredSockets {
     /// Adds the sockets of the next answer to their pool, those for which this process has room.
     ///
     /// # Errors
-    /// It has room for none, or the privileged part is gone.
-    fn receive(&self, pools: &mut [[Pool; 2]; 2]) -> io::Result<()> {
+    /// It has room for none, or the privileged part is gone, or does not answer: then the connection passes, instead of all
+    /// that come after it.
+    fn receive(&self, pools: &mut Pools) -> io::Result<()> {
+        let mut channel = [PollFd::new(&self.channel, PollFlags::IN)];
+        let timeout = if pools.is_late { NO_WAIT } else { WAIT };
+        let ready = rustix::io::retry_on_intr(|| poll(&mut channel, Some(&timeout)))?;
+        pools.is_late = ready == 0;
+        if pools.is_late {
+            return Err(Errno::TIMEDOUT.into());
+        }
         let (message, sockets, missing) = receive_some(&self.channel)?;
         let answered = Request::parse(&message)
             .ok_or_else(|| io::Error::other("the privileged part is gone"))?;
-        let pool = &mut pools[answered.side as usize][answered.version as usize];
+        let pool = pools.of(answered);
         pool.sockets.extend(sockets);
         pool.is_requested = false;
         match missing {
@@ -79,17 +106,15 @@ impl Sockets for BrokeredSockets {
     fn take(&self, side: Side, version: Version) -> io::Result<OwnedFd> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let request = Request { side, version };
-        let pool = &mut pools[side as usize][version as usize];
+        let pool = pools.of(request);
         if pool.sockets.len() <= FEW && !pool.is_requested {
             send(&self.channel, &request.message(), &[])?;
             pool.is_requested = true;
         }
-        while pools[side as usize][version as usize].sockets.is_empty()
-            && pools[side as usize][version as usize].is_requested
-        {
+        while pools.of(request).sockets.is_empty() && pools.of(request).is_requested {
             self.receive(&mut pools)?;
         }
-        let socket = pools[side as usize][version as usize].sockets.pop();
+        let socket = pools.of(request).sockets.pop();
         socket.ok_or_else(|| io::Error::other("the privileged part has no more sockets"))
     }
 }

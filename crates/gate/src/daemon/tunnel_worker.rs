@@ -88,7 +88,7 @@ fn report(forwarder: &Forwarder, mtu: u16, usage: &Usage) -> TunnelReport {
     TunnelReport {
         memory_bytes: usage.resident_bytes(),
         cpu_ns: cpu_ns(),
-        mtu_bytes: mtu,
+        mtu_bytes: mtu.into(),
         refused_datagrams: counters.path.sessions.refused_datagrams,
         unsent_datagrams: counters.io.unsent_datagrams,
         unroutable_packets: hosts.dropped_no_route,

@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bentpipe_sys::tcp_sockets::info;
-use serde::{Deserialize, Serialize};
+
+use crate::counts::{Counts, report};
 
 /// Upper limits of the RTTs that are counted together, microseconds. Those beyond the last one are counted, too.
 pub const RTT_LIMITS_US: [u64; 15] = [
@@ -13,34 +14,32 @@ pub const RTT_LIMITS_US: [u64; 15] = [
 ];
 const COUNTS: usize = RTT_LIMITS_US.len() + 1;
 
-/// The legs of one side, since the start.
-///
-/// An active connection is sampled once a second and at its end: `rtt_us` of `tcp_info`, the smoothed RTT.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct LegReport {
-    /// Bytes that the peers acknowledged; the SYN is one.
-    pub acked_bytes: u64,
-    /// Bytes that the peers sent.
-    pub received_bytes: u64,
-    /// Segments that were retransmitted to the peers.
-    pub retransmitted_segments: u64,
-    /// The sum of the sampled RTTs, microseconds.
-    pub rtt_sum_us: u64,
-    /// Their number up to each of [`RTT_LIMITS_US`], beyond the one before; the last one is that of longer ones.
-    pub rtt_counts: [u64; COUNTS],
+report! {
+    /// The legs of one side, since the start.
+    ///
+    /// An active connection is sampled once a second and at its end: `rtt_us` of `tcp_info`, the smoothed RTT.
+    #[derive(Copy)]
+    pub struct LegReport {
+        /// The sum of the sampled RTTs, microseconds.
+        pub rtt_sum_us: u64,
+        /// Their number up to each of [`RTT_LIMITS_US`], beyond the one before; the last one is that of longer ones.
+        pub rtt_counts: [u64; COUNTS],
+    }
+    counts {
+        acked_bytes: "Bytes that the peers of legs acknowledged; a SYN is one." counter "leg_acked_bytes_total",
+        received_bytes: "Bytes that the peers of legs sent." counter "leg_received_bytes_total",
+        retransmitted_segments: "Segments retransmitted to the peers of legs."
+            counter "leg_retransmitted_segments_total",
+    }
 }
 
 impl LegReport {
     /// Adds the legs of another process.
     pub fn add(&mut self, other: &Self) {
-        let add = |sum: &mut u64, value: u64| *sum = sum.saturating_add(value);
-        add(&mut self.acked_bytes, other.acked_bytes);
-        add(&mut self.received_bytes, other.received_bytes);
-        add(&mut self.retransmitted_segments, other.retransmitted_segments);
-        add(&mut self.rtt_sum_us, other.rtt_sum_us);
+        self.add_counts(other);
+        self.rtt_sum_us = self.rtt_sum_us.saturating_add(other.rtt_sum_us);
         for (sum, value) in self.rtt_counts.iter_mut().zip(other.rtt_counts) {
-            add(sum, value);
+            *sum = sum.saturating_add(value);
         }
     }
 }

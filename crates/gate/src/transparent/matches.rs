@@ -14,6 +14,8 @@ pub(super) const RST: u8 = 4;
 pub(super) const ACK: u8 = 16;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
+/// Kinds of options of TCP: a signature by MD5 (RFC 2385), and TCP-AO (RFC 5925).
+const SIGNATURES: [u8; 2] = [19, 29];
 /// From linux/netfilter.h and linux/netfilter/nf_conntrack_common.h: bits of `ct state` and `ct status`.
 const NFPROTO_IPV4: u8 = 2;
 const NFPROTO_IPV6: u8 = 10;
@@ -76,6 +78,11 @@ pub(super) fn tcp_flags(mask: u8, flags: u8) -> Expressions {
 /// The flags of a SYN that opens a connection.
 pub(super) fn syn_flags() -> Expressions {
     tcp_flags(FIN | SYN | RST | ACK, SYN)
+}
+
+/// Conditions of which one holds if both ends sign their segments: with a key that the relay does not have.
+pub(super) fn signed() -> [Expressions; 2] {
+    SIGNATURES.map(|kind| equal(Field::HasTcpOption(kind), &[1]))
 }
 
 /// A packet that is not to be forwarded; see `Syn::reopening`.

@@ -6,7 +6,7 @@
 //!
 //! A SYN is held where it would leave the FORWARD hook, by the rule that logs it to the relay. So what other rules
 //! forbid or reject there stays so, and the relay has exactly the SYNs that are held. Connections whose destination
-//! other rules translate pass without the relay.
+//! other rules translate pass without the relay, and so do those whose segments are signed.
 //!
 //! What a client sends in answer to a server that the relay has not heard is logged, too: its answer came past this gateway.
 //!

@@ -7,8 +7,8 @@ use bentpipe_sys::nftables::{
 
 use super::matches::{
     End, Expressions, FIN, SYN, TCP, accept, address, between, ends_keys, equal, from_any, goto,
-    load_ends, lookup, mark, name_bytes, new_or_invalid, no_hops, plain_tcp, syn_flags, tcp,
-    tcp_flags, tcp_or_icmp, to_listener, transparent_socket, version, without_dnat,
+    load_ends, lookup, mark, name_bytes, new_or_invalid, no_hops, plain_tcp, signed, syn_flags,
+    tcp, tcp_flags, tcp_or_icmp, to_listener, transparent_socket, version, without_dnat,
 };
 use super::rules::{LEASE, Rules, SYN_BYTES_MAX};
 use super::selection::passing;
@@ -16,7 +16,7 @@ use crate::Side;
 
 /// The set that has [`TCP`] while SYNs are held.
 const ALIVE: &str = "alive";
-/// The chain that lets connections pass that are left out.
+/// The chain that lets connections pass that are left out, or signed.
 const PASSING: &str = "passing";
 /// Whether it is for IPv6.
 const VERSIONS: [bool; 2] = [false, true];
@@ -76,6 +76,9 @@ impl Rules {
     }
 
     fn add_passing(&self, batch: &mut Batch) {
+        for signed in signed() {
+            add(batch, PASSING, [signed, vec![accept()]]);
+        }
         for rule in passing(&self.except, &self.only) {
             batch.add_rule(PASSING, &rule);
         }

@@ -108,6 +108,8 @@ enum Fault {
     DaemonKilled,
     /// A worker is killed.
     WorkerKilled,
+    /// The privileged part does not run for a while.
+    DaemonStopped,
     /// A worker hangs.
     WorkerStopped,
     /// Another program deletes all rules of the firewall.
@@ -115,13 +117,19 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 4] =
-        [Self::DaemonKilled, Self::WorkerKilled, Self::WorkerStopped, Self::RulesFlushed];
+    const ALL: [Self; 5] = [
+        Self::DaemonKilled,
+        Self::WorkerKilled,
+        Self::DaemonStopped,
+        Self::WorkerStopped,
+        Self::RulesFlushed,
+    ];
 
     fn happen(self, setup: &Setup, worker: u32) {
         match self {
             Self::DaemonKilled => setup.signal(setup.daemon.id(), Signal::KILL),
             Self::WorkerKilled => setup.signal(worker, Signal::KILL),
+            Self::DaemonStopped => setup.signal(setup.daemon.id(), Signal::STOP),
             Self::WorkerStopped => setup.signal(worker, Signal::STOP),
             Self::RulesFlushed => {
                 setup.router.gateway("nft flush ruleset");
@@ -132,13 +140,17 @@ impl Fault {
     /// The time within which a new connection must pass. Where nothing but the end of a lease lets it pass, its SYN is
     /// repeated after 1 s, too early, and after 3 s (RFC 6298).
     fn passes_within(self) -> Duration {
-        Duration::from_millis(if self == Self::WorkerStopped { 4_000 } else { 3_000 })
+        let is_silent = matches!(self, Self::DaemonStopped | Self::WorkerStopped);
+        Duration::from_millis(if is_silent { 4_000 } else { 3_000 })
     }
 
     /// Expects the daemon to recover, and its state to have the worker that failed.
     fn expect_recovery(self, setup: &Setup) {
         if self == Self::DaemonKilled {
             return;
+        }
+        if self == Self::DaemonStopped {
+            setup.signal(setup.daemon.id(), Signal::CONT);
         }
         let failures = usize::from(matches!(self, Self::WorkerKilled | Self::WorkerStopped));
         setup.workers_state(|workers| workers.is_splitting && workers.failures == failures as u64);
@@ -214,8 +226,8 @@ fn a_fault_of_a_gateway_breaks_nothing_else() {
         );
         assert!(longest <= fault.passes_within(), "{longest}");
         assert_eq!(truncated, 0);
-        if fault == Fault::RulesFlushed {
-            assert_eq!(reset, 0);
+        if matches!(fault, Fault::DaemonStopped | Fault::RulesFlushed) {
+            assert_eq!(reset, 0, "{fault:?}");
         }
         fault.expect_recovery(&setup);
         setup.daemon.wait().expect("it ends");

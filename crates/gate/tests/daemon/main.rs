@@ -15,6 +15,7 @@ mod reuse;
 mod router;
 mod selection;
 mod setup;
+mod soak;
 mod streams;
 mod supervision;
 mod tables;

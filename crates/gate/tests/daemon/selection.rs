@@ -58,7 +58,7 @@ fn connections_that_are_left_out_pass_unsplit() {
 }
 
 /// Tells the daemon to leave out connections to servers with these ports.
-fn reload(setup: &Setup, except: &[[u16; 2]]) -> Reply {
+pub(crate) fn reload(setup: &Setup, except: &[[u16; 2]]) -> Reply {
     let mut plan: Plan = setup.plan.clone();
     pep(&mut plan).except = ports(except);
     let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");

@@ -20,6 +20,8 @@ const CMP_EQ: u32 = 0;
 const CMP_NEQ: u32 = 1;
 const SYMMETRIC_HASH: u32 = 1;
 const NAT_SOURCE: u32 = 0;
+const EXTHDR_PRESENT: u32 = 1;
+const EXTHDR_TCP_OPTION: u32 = 1;
 
 /// What is compared or loaded: in the byte order of its field.
 pub type Bytes = Vec<u8>;
@@ -47,6 +49,8 @@ pub enum Field {
     SocketIsTransparent,
     /// The mark of the socket that it belongs to, in host byte order.
     SocketMark,
+    /// Whether a TCP segment has an option of this kind, a byte.
+    HasTcpOption(u8),
     /// Bytes of a header.
     Payload {
         /// The header.
@@ -159,6 +163,7 @@ pub enum Expression {
 enum Value<'value> {
     Word(u32),
     Half(u16),
+    Byte(u8),
     Text(&'value str),
     Data(&'value [u8]),
     Verdict(&'value Verdict),
@@ -169,6 +174,7 @@ impl Value<'_> {
         match self {
             Self::Word(value) => attribute(bytes, kind, &value.to_be_bytes()),
             Self::Half(value) => attribute(bytes, kind, &value.to_be_bytes()),
+            Self::Byte(value) => attribute(bytes, kind, &[*value]),
             Self::Text(value) => text(bytes, kind, value),
             Self::Data(value) => nested(bytes, kind, |bytes| attribute(bytes, DATA_VALUE, value)),
             Self::Verdict(verdict) => nested(bytes, kind, |bytes| verdict.encode(bytes)),
@@ -176,7 +182,7 @@ impl Value<'_> {
     }
 }
 
-use Value::{Data, Half, Text, Word};
+use Value::{Byte, Data, Half, Text, Word};
 
 /// The number of a register of four bytes.
 fn register(number: u8) -> Value<'static> {
@@ -217,6 +223,11 @@ impl Field {
             Self::ConnectionStatus => ct(2),
             Self::SocketIsTransparent => socket(0),
             Self::SocketMark => socket(1),
+            Self::HasTcpOption(kind) => {
+                let place = [(2, Byte(kind)), (3, Word(0)), (4, Word(1))];
+                let how = [(5, Word(EXTHDR_PRESENT)), (6, Word(EXTHDR_TCP_OPTION))];
+                ("exthdr", [(1, register(to))].into_iter().chain(place).chain(how).collect())
+            }
             Self::Payload { header, offset, bytes } => {
                 let header = (2, Word(header as u32));
                 let place = [(3, Word(offset.into())), (4, Word(bytes.into()))];
