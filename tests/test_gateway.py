@@ -20,6 +20,8 @@ import pytest
 from conftest import ROOT
 from routers import SERVERS, Routers, counters, daemons_of, new_routers, wait_until
 
+from bentpipe.gateway.program import find_binary
+
 pytestmark = pytest.mark.system
 
 CONFIG = """\
@@ -120,6 +122,22 @@ def test_it_splits_connections_until_down_and_nothing_of_it_is_left(gateway: Gat
     assert daemons_of(gateway.name) == []
     assert not gateway.folder.exists()
     gateway.routers.download(1_000)
+
+
+def test_it_needs_no_other_program(gateway: Gateway) -> None:
+    """Given no program in its path, expect the checks, the start and the end of a gateway."""
+    for verb in ("check", "up"):
+        run_alone(gateway, verb, str(gateway.config))
+    gateway.routers.download(1_000)
+    gateway.wait_for_split(1)
+    run_alone(gateway, "down", gateway.name)
+    assert gateway.routers.on("a", "nft", "list", "ruleset") == ""
+
+
+def run_alone(gateway: Gateway, *arguments: str) -> None:
+    command, path = [find_binary(), *arguments], {"PATH": "/nonexistent"}
+    with gateway.routers.within("a"):
+        subprocess.run(command, env=path, capture_output=True, check=True)
 
 
 @pytest.mark.parametrize("server", SERVERS)

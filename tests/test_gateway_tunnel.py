@@ -161,7 +161,6 @@ def test_it_carries_packets_over_losses_and_nothing_of_it_is_left(tunnels: Tunne
     wait_until(lambda: tunnels.peer("a")["received_bytes"] >= 6_000_000)
     # Nothing passes the link without the tunnel.
     wait_until(lambda: tunnels.peer("b")["sent_bytes"] >= 6_000_000)
-    assert "/nft is installed" not in tunnels.call("a", "check").stdout
     for host in ENDS:
         routers.on(host, "nft", "delete", "table", "inet", "loss")
     tunnels.down()

@@ -5,7 +5,9 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, RouteSocket, attribute, attributes, nested, word};
+use crate::netlink::{
+    NLM_F_CREATE, NLM_F_EXCL, RequestSocket, attribute, attributes, nested, word,
+};
 use crate::route::{address_bytes, family};
 
 /// From linux/rtnetlink.h, linux/if_link.h and linux/if_addr.h.
@@ -65,7 +67,7 @@ impl ListedInterface {
 /// The kernel's error.
 pub fn list() -> io::Result<Vec<ListedInterface>> {
     let mut interfaces = Vec::new();
-    RouteSocket::open()?.dump(RTM_GETLINK, &[0; LINK_HEADER], |body| {
+    RequestSocket::route()?.dump(RTM_GETLINK, &[0; LINK_HEADER], |body| {
         interfaces.extend(ListedInterface::parse(body));
     })?;
     Ok(interfaces)
@@ -74,7 +76,7 @@ pub fn list() -> io::Result<Vec<ListedInterface>> {
 /// An interface to query.
 #[derive(Debug)]
 pub struct Interface {
-    socket: RouteSocket,
+    socket: RequestSocket,
     index: u32,
 }
 
@@ -84,7 +86,7 @@ impl Interface {
     /// # Errors
     /// If there is no such interface.
     pub fn open(name: &str) -> io::Result<Self> {
-        let socket = RouteSocket::open()?;
+        let socket = RequestSocket::route()?;
         let index = rustix::net::netdevice::name_to_index(&socket, name)?;
         Ok(Self { socket, index })
     }

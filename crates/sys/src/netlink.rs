@@ -1,12 +1,13 @@
-//! netlink(7): messages and their attributes, in host byte order, and requests to rtnetlink(7).
+//! netlink(7): messages and their attributes, in host byte order, and requests.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::net::netlink::NETFILTER;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
 use crate::sockets::set;
@@ -19,6 +20,7 @@ pub(crate) const NLM_F_ACK: u16 = 4;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_DUMP: u16 = 0x300;
+const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLA_F_NESTED: u16 = 1 << 15;
 /// An attribute of errors, `NLMSGERR_ATTR_MSG`.
 const ERROR_TEXT: u16 = 1;
@@ -34,20 +36,29 @@ const TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
 /// Replies to requests that timed out are skipped.
 const LATE_REPLIES_MAX: usize = 16;
 
-/// A socket of rtnetlink(7). It stays in the network namespace in which it was created, whichever thread uses it,
-/// and needs no privilege.
+/// A socket for requests to a part of the kernel. It stays in the network namespace in which it was created, whichever
+/// thread uses it.
 #[derive(Debug)]
-pub(crate) struct RouteSocket {
+pub(crate) struct RequestSocket {
     socket: OwnedFd,
     sequence: AtomicU32,
 }
 
-impl RouteSocket {
-    /// Opens a socket in the calling thread's network namespace.
-    pub(crate) fn open() -> io::Result<Self> {
+impl RequestSocket {
+    /// Opens a socket of rtnetlink(7) in the calling thread's network namespace. It needs no privilege.
+    pub(crate) fn route() -> io::Result<Self> {
         // Protocol 0 of netlink is NETLINK_ROUTE.
+        Self::open(None)
+    }
+
+    /// Opens a socket of nfnetlink in the calling thread's network namespace.
+    pub(crate) fn netfilter() -> io::Result<Self> {
+        Self::open(Some(NETFILTER))
+    }
+
+    fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, None)?;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, protocol)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
         explain_errors(&socket)?;
         Ok(Self { socket, sequence: AtomicU32::new(0) })
@@ -97,7 +108,7 @@ impl RouteSocket {
     /// Requests all objects of a kind, and passes the body of each to `read`.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error, or `Interrupted` if objects changed meanwhile.
     pub(crate) fn dump(
         &self,
         kind: u16,
@@ -106,10 +117,13 @@ impl RouteSocket {
     ) -> io::Result<()> {
         let sequence = self.send(kind, NLM_F_DUMP, body)?;
         let mut reply = vec![0; REPLY_BYTES];
+        let mut is_interrupted = false;
         for _ in 0..REPLIES_MAX {
             let (bytes, _) = recv(&self.socket, &mut reply[..], RecvFlags::empty())?;
             for message in messages(&reply[..bytes]).filter(|each| each.sequence == sequence) {
+                is_interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
                 match message.kind {
+                    NLMSG_DONE if is_interrupted => return Err(io::ErrorKind::Interrupted.into()),
                     NLMSG_DONE | NLMSG_ERROR => return error(message.body).map_or(Ok(()), Err),
                     _ => read(message.body),
                 }
@@ -127,7 +141,7 @@ impl RouteSocket {
     }
 }
 
-impl AsFd for RouteSocket {
+impl AsFd for RequestSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -174,6 +188,7 @@ pub(crate) fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 /// A message that was received.
 pub(crate) struct Message<'bytes> {
     pub(crate) kind: u16,
+    flags: u16,
     /// That of the request.
     pub(crate) sequence: u32,
     pub(crate) body: &'bytes [u8],
@@ -184,10 +199,10 @@ pub(crate) fn messages(reply: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = reply;
     std::iter::from_fn(move || {
         let length = word(rest, 0)? as usize;
-        let (kind, sequence) = (half(rest, 4)?, word(rest, 8)?);
+        let (kind, flags, sequence) = (half(rest, 4)?, half(rest, 6)?, word(rest, 8)?);
         let body = rest.get(MESSAGE_HEADER..length)?;
         rest = rest.get(length.checked_next_multiple_of(4)?..).unwrap_or_default();
-        Some(Message { kind, sequence, body })
+        Some(Message { kind, flags, sequence, body })
     })
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, RouteSocket, attribute, attributes, half, word};
+use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, RequestSocket, attribute, attributes, half, word};
 
 /// From linux/rtnetlink.h and linux/fib_rules.h.
 const RTM_NEWROUTE: u16 = 24;
@@ -244,7 +244,7 @@ impl MarkRule {
 
 /// The routes of a network namespace.
 #[derive(Debug)]
-pub struct Routes(RouteSocket);
+pub struct Routes(RequestSocket);
 
 impl Routes {
     /// Those of the calling thread's network namespace, whichever thread uses them.
@@ -252,7 +252,7 @@ impl Routes {
     /// # Errors
     /// The kernel's error.
     pub fn open() -> io::Result<Self> {
-        RouteSocket::open().map(Self)
+        RequestSocket::route().map(Self)
     }
 
     /// Adds a route.

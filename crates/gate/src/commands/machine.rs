@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use bentpipe_sys::interface;
+use bentpipe_sys::nftables::Ruleset;
 use bentpipe_sys::route::{MAIN_TABLE, Route, RouteKind, Routes, RoutingRule};
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use serde_json::{Value, json};
@@ -18,14 +19,13 @@ use super::failure::{Done, FIX, Failure, PROGRAM};
 use super::folder::{POLL, said};
 use crate::config::wording::reason;
 use crate::daemon::Plan;
+use crate::transparent::KernelPart;
 
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// capabilities(7), by the numbers of linux/capability.h.
 const CAPABILITIES: [(&str, u32); 4] =
     [("CAP_SETGID", 6), ("CAP_SETUID", 7), ("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)];
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The Debian package of `nft`, the only program that is not this one.
-const NFT_PACKAGE: &str = "nftables";
 /// What [`Machine`] calls routing tables (`rt_tables` of iproute2).
 const TABLES: [(u32, &str); 3] = [(255, "local"), (MAIN_TABLE, "main"), (253, "default")];
 
@@ -35,14 +35,12 @@ pub(super) trait Machine {
     fn daemon(&self) -> Done<PathBuf>;
     /// The capabilities that a gateway needs and this process lacks.
     fn missing_capabilities(&self) -> Vec<&'static str>;
-    /// The path of a program, or `None` if it is not installed.
-    fn program(&self, name: &str) -> Option<PathBuf>;
     /// A setting such as `net.ipv4.ip_forward`; `None` if the kernel has none.
     fn sysctl(&self, name: &str) -> Option<String>;
-    /// Why nft and the kernel do not take rules, which are only checked; `None` if they do.
-    fn refused_by_nft(&self, rules: &str) -> Done<Option<String>>;
-    /// The objects of all tables of nftables: tables, chains, rules and so on.
-    fn nft_ruleset(&self) -> Done<Vec<Value>>;
+    /// Whether the kernel takes rules with this part.
+    fn validate(&self, part: KernelPart) -> io::Result<()>;
+    /// What the firewall has.
+    fn ruleset(&self) -> Done<Ruleset>;
     /// The interfaces by name, as `ip -json` prints them, and so routes and rules.
     fn links(&self) -> Done<BTreeMap<String, Value>>;
     /// The routes of a table for IPv4 (4) or IPv6 (6); none of a table that is not there.
@@ -82,14 +80,6 @@ impl Machine for Host {
         missing.map(|(name, _)| name).collect()
     }
 
-    fn program(&self, name: &str) -> Option<PathBuf> {
-        let is_program = |path: &PathBuf| {
-            let access = rustix::fs::Access::EXEC_OK;
-            path.is_file() && rustix::fs::access(path, access).is_ok()
-        };
-        std::env::split_paths(&search_path()).map(|folder| folder.join(name)).find(is_program)
-    }
-
     fn sysctl(&self, name: &str) -> Option<String> {
         // The name of an interface may have dots: there they are slashes, as sysctl(8) prints them.
         let swap = |letter| match letter {
@@ -102,17 +92,12 @@ impl Machine for Host {
         Some(value.trim().to_owned())
     }
 
-    fn refused_by_nft(&self, rules: &str) -> Done<Option<String>> {
-        let done = self.run("nft", &["--check", "--file", "-"], rules)?;
-        Ok((!done.status.success()).then(|| printed(&done)[0].clone()))
+    fn validate(&self, part: KernelPart) -> io::Result<()> {
+        part.validate()
     }
 
-    fn nft_ruleset(&self) -> Done<Vec<Value>> {
-        let mut ruleset = self.json("nft", &["--json", "list", "ruleset"])?;
-        Ok(match ruleset["nftables"].take() {
-            Value::Array(objects) => objects,
-            _ => Vec::new(),
-        })
+    fn ruleset(&self) -> Done<Ruleset> {
+        Ruleset::read().map_err(|error| unreadable("rules of nftables", &error))
     }
 
     fn links(&self) -> Done<BTreeMap<String, Value>> {
@@ -154,32 +139,6 @@ impl Machine for Host {
             Some(2) => Err(Failure::Input(said)),
             _ => Err(Failure::Machine(said)),
         }
-    }
-}
-
-impl Host {
-    fn run(&self, name: &str, arguments: &[&str], given: &str) -> Done<Output> {
-        let path = self.program(name).ok_or_else(|| Failure::Machine(not_installed(name)))?;
-        let mut command = Command::new(path);
-        command.args(arguments);
-        completed(command, &format!("{name} {}", arguments.join(" ")), given)
-    }
-
-    fn json(&self, name: &str, arguments: &[&str]) -> Done<Value> {
-        let done = self.run(name, arguments, "")?;
-        let failed = |why: &str| {
-            let command = arguments.join(" ");
-            Failure::Machine(format!(
-                "{name} {command}: {why}{FIX}run it as root, and update {name}"
-            ))
-        };
-        if !done.status.success() {
-            return Err(failed(&printed(&done)[0]));
-        }
-        if done.stdout.trim_ascii().is_empty() {
-            return Ok(Value::Array(Vec::new()));
-        }
-        serde_json::from_slice(&done.stdout).map_err(|error| failed(&error.to_string()))
     }
 }
 
@@ -228,11 +187,6 @@ fn rule_object(rule: RoutingRule) -> Value {
 /// The error of a question to the kernel.
 fn unreadable(what: &str, error: &io::Error) -> Failure {
     Failure::Machine(format!("the {what} cannot be read: {}{FIX}try again", reason(error)))
-}
-
-/// What is wrong without a program, and the fix.
-pub(super) fn not_installed(name: &str) -> String {
-    format!("{name} is not installed{FIX}apt install {NFT_PACKAGE}")
 }
 
 /// The `PATH` with the folders of system programs, which that of a user may lack.

@@ -10,6 +10,7 @@
 
 mod apply;
 mod hold_lease;
+mod kernel_parts;
 mod matches;
 mod rules;
 mod selection;
@@ -20,6 +21,7 @@ mod syn_holder;
 mod table;
 
 pub use hold_lease::HoldLease;
+pub use kernel_parts::{KERNEL_PARTS, KernelPart};
 pub use rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules, marks};
 pub use selection::Connections;
 pub(crate) use selection::ENTRIES_MAX;

@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 
 use bentpipe_gate::Network;
-use bentpipe_gate::transparent::{Connections, Rules, SideRules};
+use bentpipe_gate::transparent::{Connections, KERNEL_PARTS, Rules, SideRules};
+use bentpipe_sys::nftables::{Hook, Ruleset, Statement, Subject};
 
 use crate::router::{Host, Router};
 use crate::setup::is_possible;
@@ -108,6 +109,84 @@ fn long_lists_are_complete() {
     router.on(Host::Gateway, || none.select()).expect("the kernel takes the rules");
     let shown = router.gateway("nft list chain inet bentpipe passing");
     assert_eq!(shown.matches("accept").count(), 2, "of signed connections: {shown}");
+}
+
+/// Given rules of others in the language of `nft`, expect what the kernel says of them.
+#[test]
+fn rules_of_others_are_read() {
+    if !is_possible() {
+        return;
+    }
+    let router = Router::new("listed");
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/daemon/tables/others.nft");
+    router.gateway(&format!("nft -f {rules}"));
+    let ruleset = router.on(Host::Gateway, Ruleset::read).expect("the rules are listed");
+    let chains: Vec<_> = ruleset
+        .chains
+        .iter()
+        .map(|chain| (chain.table.to_string(), &chain.name[..], chain.filters, chain.drops))
+        .collect();
+    let expected = [
+        ("inet other", "in", Some(Hook::Input), true),
+        ("inet other", "allowed", None, false),
+        ("ip nat", "source", None, false),
+        ("ip6 last", "out", Some(Hook::Output), false),
+        ("arp own", "in", None, true),
+    ];
+    let expected = expected.map(|(table, name, hook, drops)| (table.to_owned(), name, hook, drops));
+    assert_eq!(chains, expected);
+    let name = |name: &str| format!("{name:\0<16}").into_bytes();
+    let mark = |number: u32| number.to_ne_bytes().to_vec();
+    let port = |number: u16| number.to_be_bytes().to_vec();
+    let of = |subject, values: &[Vec<u8>]| Statement::Match {
+        subject,
+        values: values.to_vec(),
+        is_inverted: false,
+    };
+    let expected = [
+        vec![of(Subject::IngressIndex, &[mark(1)]), Statement::Accept],
+        vec![of(Subject::TransparentSocket, &[vec![1]]), Statement::Accept],
+        vec![of(Subject::IngressName, &[name("lan0"), name("lo")]), Statement::Other],
+        vec![Statement::Note, Statement::Note, Statement::Refuse],
+        vec![
+            of(Subject::Other, &[vec![17]]),
+            of(Subject::DestinationPort, &[port(53), port(51_871)]),
+            Statement::Accept,
+        ],
+        vec![of(Subject::Mark, &[mark(8), mark(11)]), Statement::Refuse],
+        vec![Statement::Set { subject: Subject::ConnectionMark, values: vec![mark(9)] }],
+        vec![Statement::Other],
+    ];
+    let listed = ruleset.rules.iter().map(|rule| sorted(&rule.statements));
+    for (found, expected) in listed.zip(&expected) {
+        assert_eq!(&found, expected);
+    }
+    assert_eq!(ruleset.rules.len(), expected.len());
+}
+
+/// With the values of each statement in order: the kernel lists those of a set by their hashes.
+fn sorted(statements: &[Statement]) -> Vec<Statement> {
+    let mut statements = statements.to_vec();
+    for statement in &mut statements {
+        if let Statement::Match { values, .. } = statement {
+            values.sort();
+        }
+    }
+    statements
+}
+
+/// Given a kernel with all modules, expect it to take a rule with each part, and nothing to be left of them.
+#[test]
+fn parts_are_tried_without_a_trace() {
+    if !is_possible() {
+        return;
+    }
+    let router = Router::new("tried");
+    for part in KERNEL_PARTS {
+        let tried = router.on(Host::Gateway, || part.validate());
+        tried.unwrap_or_else(|error| panic!("{part:?}: {error}"));
+    }
+    assert_eq!(router.gateway("nft list ruleset"), "");
 }
 
 /// Given a table that another program has removed, expect a renewal and another selection to make it again, and a release

@@ -4,7 +4,9 @@
 //! [expressions](Expression) of the kernel; nft(8) lists them in its own language.
 
 mod expression;
+mod listing;
 mod set;
+mod statement;
 mod verdict;
 
 use std::io;
@@ -20,7 +22,9 @@ use rustix::net::{
 };
 
 pub use expression::{Bytes, Expression, Field, Header, SetOperation};
+pub use listing::{ListedChain, ListedRule, Ruleset, Table};
 pub use set::{AnonymousSet, KeyType, Set, VerdictMap};
+pub use statement::{Statement, Subject};
 pub use verdict::Verdict;
 
 use crate::netlink::{
@@ -79,12 +83,21 @@ pub struct BaseChain {
 pub enum Hook {
     /// Packets that were received.
     Prerouting = 0,
+    /// Packets for this host.
+    Input = 1,
     /// Packets that are forwarded.
     Forward = 2,
     /// Packets of this host.
     Output = 3,
     /// All packets that leave this host.
     Postrouting = 4,
+}
+
+impl Hook {
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        let all = [Self::Prerouting, Self::Input, Self::Forward, Self::Output, Self::Postrouting];
+        all.get(number as usize).copied()
+    }
 }
 
 /// Changes to one table, in the order in which they were added.
@@ -173,7 +186,19 @@ impl Batch {
         if self.changes.is_empty() {
             return Ok(());
         }
-        let request = self.encode();
+        self.send(true)
+    }
+
+    /// Lets the kernel say whether it would apply all changes, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`].
+    pub fn validate(&self) -> io::Result<()> {
+        if self.changes.is_empty() { Ok(()) } else { self.send(false) }
+    }
+
+    fn send(&self, is_committed: bool) -> io::Result<()> {
+        let request = self.encode(is_committed);
         let socket = open(request.len() + SEND_OVERHEAD_BYTES)?;
         send(&socket, &request, SendFlags::empty())?;
         let last = self.changes.len() as u32;
@@ -192,8 +217,8 @@ impl Batch {
     }
 
     /// All changes as one message. Their sequence numbers count from 1; the kernel acknowledges the last one, unless it
-    /// refuses any.
-    fn encode(&self) -> Vec<u8> {
+    /// refuses any. A batch without its end is not committed.
+    fn encode(&self, is_committed: bool) -> Vec<u8> {
         let mut bytes = message(BATCH_BEGIN, NLM_F_REQUEST, 0, &header(0, SUBSYSTEM));
         for (change, sequence) in self.changes.iter().zip(1..) {
             let is_last = sequence as usize == self.changes.len();
@@ -201,8 +226,10 @@ impl Batch {
             let body = [&header(NFPROTO_INET, 0)[..], &change.attributes].concat();
             bytes.extend(message(SUBSYSTEM << 8 | change.kind, flags, sequence, &body));
         }
-        let end = self.changes.len() as u32 + 1;
-        bytes.extend(message(BATCH_END, NLM_F_REQUEST, end, &header(0, SUBSYSTEM)));
+        if is_committed {
+            let end = self.changes.len() as u32 + 1;
+            bytes.extend(message(BATCH_END, NLM_F_REQUEST, end, &header(0, SUBSYSTEM)));
+        }
         bytes
     }
 
@@ -282,7 +309,7 @@ mod tests {
         batch.add_table();
         batch.add_chain("chain", None);
         batch.add_rule("chain", &[Expression::Verdict(Verdict::Drop)]);
-        let bytes = batch.encode();
+        let bytes = batch.encode(true);
         let mut at = 0;
         let mut flags = Vec::new();
         for (message, sequence) in messages(&bytes).zip(0..) {

@@ -5,9 +5,9 @@ use crate::netlink::{attribute, nested};
 
 /// From linux/netfilter/nf_tables.h.
 pub(super) const DATA_VALUE: u16 = 1;
-const DATA_VERDICT: u16 = 2;
+pub(super) const DATA_VERDICT: u16 = 2;
 pub(super) const LIST_ELEMENT: u16 = 1;
-const VERDICT_CODE: u16 = 1;
+pub(super) const VERDICT_CODE: u16 = 1;
 const VERDICT_CHAIN: u16 = 2;
 const DROP: i32 = 0;
 const ACCEPT: i32 = 1;

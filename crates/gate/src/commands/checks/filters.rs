@@ -1,100 +1,92 @@
 //! Filters of nftables that drop what a gateway sends and receives itself.
 
-use serde_json::{Value, json};
+use bentpipe_sys::nftables::{Hook, ListedChain, ListedRule, Statement, Subject, Table};
 
 use super::super::failure::Done;
 use super::super::machine::Machine;
-use super::{Check, parts, text};
+use super::Check;
 
 /// A filter chain that drops or rejects by policy or by its last rule.
 pub(super) struct ClosedChain {
-    pub(super) family: String,
-    pub(super) hook: String,
+    pub(super) hook: Hook,
     pub(super) name: String,
-    /// Its table, with the family.
-    pub(super) owner: String,
+    pub(super) table: Table,
     /// The rules of all chains of the table.
-    pub(super) rules: Vec<Value>,
+    pub(super) rules: Vec<ListedRule>,
 }
 
 /// Checks that INPUT and OUTPUT chains let the legs of connections pass.
 pub(super) fn check(machine: &dyn Machine, mark: u32, table: &str) -> Done<Check> {
-    for chain in closed_chains(machine, &format!("inet {table}"))? {
-        let ClosedChain { hook, name, owner, rules, .. } = &chain;
-        let is_own = ["input", "output"].contains(&hook.as_str());
-        if is_own && !rules.iter().any(|rule| accepts_legs(rule, hook)) {
+    for chain in closed_chains(machine, Some(table))? {
+        let ClosedChain { hook, name, table, rules } = &chain;
+        let hook_name = match hook {
+            Hook::Input => "input",
+            Hook::Output => "output",
+            _ => continue,
+        };
+        if !rules.iter().any(|rule| accepts_legs(rule, *hook)) {
             return Ok(Check::failed(
                 "filters",
                 format!(
-                    "Chain {name} of {owner} in nftables drops or rejects what no rule accepts in the hook \
-                     {hook}: the PEP's own packets."
+                    "Chain {name} of {table} in nftables drops or rejects what no rule accepts in the hook \
+                     {hook_name}: the PEP's own packets."
                 ),
-                format!("nft insert rule {owner} {name} socket transparent 1 accept"),
+                format!("nft insert rule {table} {name} socket transparent 1 accept"),
             ));
         }
     }
     Ok(Check::passed("filters", format!("Filters of nftables let packets of mark {mark} pass.")))
 }
 
-/// The closed chains of nftables, without those of the table `own`.
-pub(super) fn closed_chains(machine: &dyn Machine, own: &str) -> Done<Vec<ClosedChain>> {
-    let ruleset = machine.nft_ruleset()?;
-    let all = |kind: &str| -> Vec<Value> {
-        let objects = ruleset.iter().filter_map(|object| object.get(kind));
-        objects.filter(|object| owner(object) != own).cloned().collect()
+/// The closed chains of nftables, without those of the gateway's own table.
+pub(super) fn closed_chains(machine: &dyn Machine, own: Option<&str>) -> Done<Vec<ClosedChain>> {
+    let ruleset = machine.ruleset()?;
+    let closed = |chain: ListedChain| {
+        let ListedChain { table, name, filters, drops } = chain;
+        let is_inside = |rule: &&ListedRule| rule.table == table;
+        let rules: Vec<_> = ruleset.rules.iter().filter(is_inside).cloned().collect();
+        let last = rules.iter().rfind(|rule| rule.chain == name);
+        let is_closed = drops || last.is_some_and(refuses);
+        let is_own = own.is_some_and(|own| table.is_inet(own));
+        let hook = filters.filter(|_| is_closed && !is_own)?;
+        Some(ClosedChain { hook, name, table, rules })
     };
-    let rules = all("rule");
-    let closed = |chain: Value| {
-        let owner = owner(&chain);
-        let inside: Vec<_> = rules.iter().filter(|rule| self::owner(rule) == owner).collect();
-        let last = inside.iter().rev().find(|rule| rule["chain"] == chain["name"]);
-        let is_closed = is_refusal(&text(&chain, "policy")) || last.is_some_and(|it| refuses(it));
-        (chain["type"] == "filter" && is_closed).then(|| ClosedChain {
-            family: text(&chain, "family"),
-            hook: text(&chain, "hook"),
-            name: text(&chain, "name"),
-            rules: inside.into_iter().cloned().collect(),
-            owner,
-        })
-    };
-    Ok(all("chain").into_iter().filter_map(closed).collect())
-}
-
-fn owner(object: &Value) -> String {
-    let table = if object.get("table").is_some() { "table" } else { "name" };
-    format!("{} {}", text(object, "family"), text(object, table))
-}
-
-fn is_refusal(verdict: &str) -> bool {
-    ["drop", "reject"].contains(&verdict)
+    Ok(ruleset.chains.iter().cloned().filter_map(closed).collect())
 }
 
 /// Whether a rule refuses all packets: a counter and a log leave a verdict one for all, unlike a match or a limit.
-fn refuses(rule: &Value) -> bool {
-    let statements = rule["expr"].as_array().into_iter().flatten().filter_map(Value::as_object);
-    let mut names = statements
-        .flat_map(|statement| statement.keys())
-        .filter(|name| !["counter", "log"].contains(&name.as_str()));
-    match (names.next(), names.next()) {
-        (Some(only), None) => is_refusal(only),
-        _ => false,
-    }
+fn refuses(rule: &ListedRule) -> bool {
+    let mut decisive = rule.statements.iter().filter(|it| **it != Statement::Note);
+    decisive.next() == Some(&Statement::Refuse) && decisive.next().is_none()
 }
 
 /// Whether a rule accepts all legs; in INPUT, those that arrive on lo are enough.
-fn accepts_legs(rule: &Value, hook: &str) -> bool {
-    let statements: Vec<_> = rule["expr"].as_array().into_iter().flatten().collect();
-    let matches: Vec<_> = statements.iter().filter_map(|it| it.get("match")).collect();
-    if !statements.iter().any(|statement| statement.get("accept").is_some()) {
+fn accepts_legs(rule: &ListedRule, hook: Hook) -> bool {
+    if !rule.statements.contains(&Statement::Accept) {
         return false;
     }
-    let is_transparent = |found: &&Value| {
-        found["left"] == json!({"socket": {"key": "transparent"}}) && found["right"] == 1
+    let matches = || {
+        rule.statements.iter().filter_map(|statement| match statement {
+            Statement::Match { subject, values, is_inverted } => {
+                Some((*subject, values, *is_inverted))
+            }
+            _ => None,
+        })
     };
-    let is_of_lo = |found: &&Value| {
-        let mut interfaces = ["iif", "iifname"].into_iter();
-        interfaces.any(|key| found["left"] == json!({"meta": {"key": key}}))
-            && parts(&found["right"]).iter().any(|part| **part == "lo")
-    };
-    matches.iter().any(is_transparent) || (hook == "input" && matches.first().is_some_and(is_of_lo))
+    let is_transparent = matches().any(|(subject, values, is_inverted)| {
+        let is_one = values.iter().any(|value| value[..] == [1]);
+        subject == Subject::TransparentSocket && is_one != is_inverted
+    });
+    let is_of_lo = matches().next().is_some_and(|(subject, values, is_inverted)| {
+        let is_lo = |value: &Vec<u8>| match subject {
+            Subject::IngressIndex => value[..] == LOOPBACK_INDEX.to_ne_bytes(),
+            Subject::IngressName => value.starts_with(b"lo\0"),
+            _ => false,
+        };
+        values.iter().any(is_lo) && !is_inverted
+    });
+    is_transparent || (hook == Hook::Input && is_of_lo)
 }
+
+/// That of `lo` in each network namespace (`LOOPBACK_IFINDEX` in linux/net_namespace.h).
+const LOOPBACK_INDEX: u32 = 1;

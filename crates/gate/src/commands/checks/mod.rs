@@ -12,24 +12,15 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::{Done, FIX, Failure};
-use super::machine::{Machine, not_installed};
+use super::machine::Machine;
 use crate::config::Config;
-use crate::config::wording::{counted, nearest};
+use crate::config::wording::{counted, nearest, reason};
 use crate::daemon::{PepPlan, Plan};
+use crate::transparent::{KERNEL_PARTS, KernelPart};
 
 /// A multiple of the marks of the largest number of workers, and more than they are.
 const MARK_STEP: u32 = 256;
 const IP_VERSIONS: [u8; 2] = [4, 6];
-const FILTER: &str = "filter hook prerouting priority mangle";
-/// One expression of the rules for each module of the kernel, and the hook of its chain.
-const EXPRESSIONS: [(&str, &str, &str); 6] = [
-    ("nft_socket", FILTER, "socket transparent 1 accept"),
-    ("nft_tproxy", FILTER, "tproxy ip to 127.0.0.1:1 accept"),
-    ("nft_fib_inet", FILTER, "fib daddr type != local accept"),
-    ("nft_ct", FILTER, "ct zone set 1"),
-    ("nft_log", FILTER, "log group 1"),
-    ("nft_nat", "nat hook postrouting priority srcnat", "snat ip to ip saddr"),
-];
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -97,7 +88,7 @@ pub(super) fn summary(checks: &[Check]) -> String {
 /// All checks; only the first ones if the others cannot be made.
 ///
 /// # Errors
-/// The configuration names something wrong, such as a key that others may read; or `nft` fails.
+/// The configuration names something wrong, such as a key that others may read; or the kernel does not answer.
 pub(super) fn examine(
     machine: &dyn Machine,
     config: &Config,
@@ -105,10 +96,6 @@ pub(super) fn examine(
     options: Options,
 ) -> Done<Vec<Check>> {
     let mut checks = vec![daemon(machine)?, privileges(machine)];
-    // Only a PEP has rules.
-    if plan.pep.is_some() {
-        checks.push(program(machine, "nft"));
-    }
     if !checks.iter().all(|check| check.ok) {
         return Ok(checks);
     }
@@ -135,7 +122,7 @@ fn of_pep(
     // The device of the tunnel is made by the daemon.
     let device = config.tunnel.as_ref().map(|tunnel| tunnel.device.as_str());
     let listed: Vec<_> = config.interfaces().filter(|name| Some(*name) != device).collect();
-    let mut checks = vec![kernel(machine)?, ipv6(machine)];
+    let mut checks = vec![kernel(machine), ipv6(machine)];
     let links = machine.links()?;
     let interfaces: Vec<_> = listed.iter().map(|name| interface(name, &links)).collect();
     let are_up = interfaces.iter().all(|check| check.ok);
@@ -168,15 +155,6 @@ fn daemon(machine: &dyn Machine) -> Done<Check> {
     })
 }
 
-fn program(machine: &dyn Machine, name: &str) -> Check {
-    if let Some(path) = machine.program(name) {
-        return Check::passed(name, format!("{} is installed.", path.display()));
-    }
-    let message = not_installed(name);
-    let (found, fix) = split(&message);
-    Check::failed(name, format!("{found}."), fix)
-}
-
 fn privileges(machine: &dyn Machine) -> Check {
     let missing = machine.missing_capabilities();
     if missing.is_empty() {
@@ -186,22 +164,18 @@ fn privileges(machine: &dyn Machine) -> Check {
     Check::failed("privileges", found, "run it as root, with sudo")
 }
 
-fn kernel(machine: &dyn Machine) -> Done<Check> {
-    for (module, hook, expression) in EXPRESSIONS {
-        let rules = format!(
-            "table inet bentpipe_check {{\n chain tried {{\n  type {hook}; policy accept;\n  meta l4proto tcp \
-             {expression}\n }}\n}}\n"
-        );
-        if let Some(reason) = machine.refused_by_nft(&rules)? {
-            let word = expression.split(' ').next().unwrap_or(expression);
-            return Ok(Check::failed(
+fn kernel(machine: &dyn Machine) -> Check {
+    for part in KERNEL_PARTS {
+        if let Err(error) = machine.validate(part) {
+            let KernelPart { word, module } = part;
+            return Check::failed(
                 "kernel",
-                format!("The kernel does not take a rule with {word}: {reason}."),
+                format!("The kernel does not take a rule with {word}: {}.", reason(&error)),
                 format!("modprobe {module}, or use a kernel with CONFIG_{}", module.to_uppercase()),
-            ));
+            );
         }
     }
-    Ok(Check::passed("kernel", "The kernel has the modules for the rules."))
+    Check::passed("kernel", "The kernel has the modules for the rules.")
 }
 
 fn ipv6(machine: &dyn Machine) -> Check {
@@ -338,16 +312,6 @@ fn sockets(machine: &dyn Machine, plan: &Plan, is_up: bool) -> Done<Option<Check
         }
         Err(refused) => return Err(refused),
     }))
-}
-
-/// All values in a statement of nftables, with itself.
-fn parts(statement: &Value) -> Vec<&Value> {
-    let inner: Vec<&Value> = match statement {
-        Value::Array(values) => values.iter().flat_map(parts).collect(),
-        Value::Object(fields) => fields.values().flat_map(parts).collect(),
-        _ => Vec::new(),
-    };
-    [vec![statement], inner].concat()
 }
 
 /// The interfaces that a route uses: several if it has several next hops.

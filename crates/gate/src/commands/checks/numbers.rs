@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use bentpipe_sys::nftables::{ListedRule, Statement, Subject};
 use serde_json::Value;
 
 use super::super::failure::Done;
 use super::super::machine::Machine;
-use super::{Check, IP_VERSIONS, MARK_STEP, parts, text};
+use super::{Check, IP_VERSIONS, MARK_STEP, text};
 use crate::daemon::PepPlan;
 use crate::transparent::marks;
 
@@ -89,38 +90,33 @@ fn in_nftables(
     has_own: bool,
 ) -> Done<Vec<(String, String)>> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-    for object in machine.nft_ruleset()? {
-        let table = &object["table"];
-        if !has_own && text(table, "family") == "inet" && text(table, "name") == name {
-            found.push((
-                format!("nftables has a table inet {name}, of another owner."),
-                format!(
-                    "nft delete table inet {name}, or choose another name in the configuration"
-                ),
-            ));
-        }
-        let rule = &object["rule"];
-        let owner = format!("{} {}", text(rule, "family"), text(rule, "table"));
-        if owner == format!("inet {name}") || seen.contains(&owner) {
-            continue;
-        }
-        let mut statements = rule["expr"].as_array().into_iter().flatten();
-        if statements.any(|statement| names_mark(statement, own)) {
-            let text = format!("Table {owner} of nftables uses the mark.");
+    let ruleset = machine.ruleset()?;
+    if !has_own && ruleset.tables.iter().any(|table| table.is_inet(name)) {
+        found.push((
+            format!("nftables has a table inet {name}, of another owner."),
+            format!("nft delete table inet {name}, or choose another name in the configuration"),
+        ));
+    }
+    for ListedRule { table, statements, .. } in &ruleset.rules {
+        let uses = statements.iter().any(|statement| names_mark(statement, own));
+        if uses && !table.is_inet(name) && seen.insert(table) {
+            let text = format!("Table {table} of nftables uses the mark.");
             found.push((text, other_mark.to_owned()));
-            seen.insert(owner);
         }
     }
     Ok(found)
 }
 
 /// Whether a statement is about the mark of a packet or a connection, and has one of these numbers.
-fn names_mark(statement: &Value, own: &Range<u32>) -> bool {
-    let parts = parts(statement);
-    let is_own = |part: &&Value| {
-        part.as_u64().and_then(|it| u32::try_from(it).ok()).is_some_and(|it| own.contains(&it))
+fn names_mark(statement: &Statement, own: &Range<u32>) -> bool {
+    let (Statement::Match { subject, values, .. } | Statement::Set { subject, values }) = statement
+    else {
+        return false;
     };
-    parts.iter().any(|part| part["key"] == "mark") && parts.iter().any(is_own)
+    let is_own = |value: &Vec<u8>| {
+        value[..].try_into().is_ok_and(|bytes| own.contains(&u32::from_ne_bytes(bytes)))
+    };
+    matches!(subject, Subject::Mark | Subject::ConnectionMark) && values.iter().any(is_own)
 }
 
 fn has_mark(rule: &Value, own: &Range<u32>) -> bool {

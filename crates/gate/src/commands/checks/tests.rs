@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 
+use bentpipe_sys::nftables::{Hook, ListedChain, ListedRule, Ruleset, Statement, Subject, Table};
 use serde_json::{Value, json};
 
 use super::*;
@@ -14,10 +16,9 @@ mod tunnels;
 /// A machine as data.
 struct Fake {
     missing: Vec<&'static str>,
-    programs: Vec<&'static str>,
     sysctls: BTreeMap<String, String>,
     refused: Option<&'static str>,
-    ruleset: Done<Vec<Value>>,
+    ruleset: Done<Ruleset>,
     links: Value,
     routes: [Value; 2],
     rules: [Value; 2],
@@ -53,10 +54,9 @@ impl Default for Fake {
         let local = json!([{"priority": 0, "table": "local"}]);
         Self {
             missing: Vec::new(),
-            programs: vec!["nft"],
             sysctls: SYSCTLS.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             refused: None,
-            ruleset: Ok(Vec::new()),
+            ruleset: Ok(Ruleset::default()),
             links: json!({"lo": {"flags": ["UP"]}, "lan0": {"flags": ["UP"]}, "sat0": {"flags": ["UP"]}}),
             routes: [Value::Array(routes()), json!([])],
             rules: [local.clone(), local],
@@ -80,21 +80,16 @@ impl Machine for Fake {
         self.missing.clone()
     }
 
-    fn program(&self, name: &str) -> Option<PathBuf> {
-        self.programs.contains(&name).then(|| PathBuf::from(format!("/usr/sbin/{name}")))
-    }
-
     fn sysctl(&self, name: &str) -> Option<String> {
         self.sysctls.get(name).cloned()
     }
 
-    fn refused_by_nft(&self, rules: &str) -> Done<Option<String>> {
-        let error = "Error: Could not process rule: No such file or directory";
-        let word = self.refused.filter(|word| rules.contains(&format!("tcp {word} ")));
-        Ok(word.map(|_| error.to_owned()))
+    fn validate(&self, part: KernelPart) -> io::Result<()> {
+        let is_refused = self.refused == Some(part.word);
+        if is_refused { Err(io::Error::from_raw_os_error(2)) } else { Ok(()) }
     }
 
-    fn nft_ruleset(&self) -> Done<Vec<Value>> {
+    fn ruleset(&self) -> Done<Ruleset> {
         self.ruleset.clone()
     }
 
@@ -149,7 +144,7 @@ fn failures(machine: &Fake, config: &Config) -> Vec<String> {
 fn on_a_healthy_router_all_checks_are_passed() {
     let checks = checks_of(&Fake::default(), &config(""), Options::default());
     assert!(checks.iter().all(|check| check.ok), "{checks:?}");
-    assert_eq!(summary(&checks), "15 checks passed, 0 failed");
+    assert_eq!(summary(&checks), "14 checks passed, 0 failed");
     let found = &checks.last().expect("checks").found;
     assert_eq!(
         found,
@@ -167,7 +162,7 @@ fn a_kernel_that_does_not_probe_the_path_is_advised() {
     let [advice] = advice[..] else { panic!("{advice:?}") };
     assert_eq!((advice.name.as_str(), advice.needed), ("path MTU", false));
     assert_eq!(advice.fix, "sysctl -w net.ipv4.tcp_mtu_probing=1");
-    assert_eq!(summary(&checks), "15 checks passed, 0 failed");
+    assert_eq!(summary(&checks), "14 checks passed, 0 failed");
     require(&checks).expect("advice is no obstacle");
 }
 
@@ -188,10 +183,6 @@ fn what_is_missing_of_the_machine_is_one_line_with_the_fix() {
         (
             lacking(|it| it.missing = vec!["CAP_NET_ADMIN", "CAP_NET_RAW"]),
             "privileges: This process lacks CAP_NET_ADMIN, CAP_NET_RAW; to fix it: run it as root, with sudo",
-        ),
-        (
-            lacking(|it| it.programs = vec![]),
-            "nft: nft is not installed; to fix it: apt install nftables",
         ),
         (
             lacking(|it| drop(it.sysctls.remove("net.ipv6.conf.lo.disable_ipv6"))),
@@ -231,18 +222,11 @@ fn what_is_missing_of_the_machine_is_one_line_with_the_fix() {
 
 #[test]
 fn a_kernel_without_a_module_is_told_which() {
-    for (word, module) in [
-        ("tproxy", "nft_tproxy"),
-        ("socket", "nft_socket"),
-        ("fib", "nft_fib_inet"),
-        ("ct", "nft_ct"),
-        ("log", "nft_log"),
-        ("snat", "nft_nat"),
-    ] {
+    for KernelPart { word, module } in KERNEL_PARTS {
         let machine = lacking(|it| it.refused = Some(word));
         let line = format!(
-            "kernel: The kernel does not take a rule with {word}: Error: Could not process rule: No such \
-             file or directory; to fix it: modprobe {module}, or use a kernel with CONFIG_{}",
+            "kernel: The kernel does not take a rule with {word}: No such file or directory; to fix it: modprobe \
+             {module}, or use a kernel with CONFIG_{}",
             module.to_uppercase()
         );
         assert_eq!(failures(&machine, &config("")), [line]);
@@ -270,7 +254,7 @@ fn numbers_and_sockets_in_use_are_one_line_with_the_fix() {
         ),
         (
             lacking(|it| {
-                it.ruleset = Ok(vec![json!({"table": {"family": "inet", "name": "bentpipe-sat"}})]);
+                it.ruleset = Ok(with_own_table());
             }),
             "rules: nftables has a table inet bentpipe-sat, of another owner; to fix it: nft delete table \
              inet bentpipe-sat, or choose another name in the configuration",
@@ -326,7 +310,7 @@ fn rules_of_the_gateway_itself_conflict_with_none() {
     let own = json!({"fwmark": "0x6200", "fwmask": "0xfffffffe", "table": "25113"});
     let machine = lacking(|it| {
         it.rules = [json!([own]), json!([own])];
-        it.ruleset = Ok(vec![json!({"table": {"family": "inet", "name": "bentpipe-sat"}})]);
+        it.ruleset = Ok(with_own_table());
     });
     let found = config("metrics.listen = '127.0.0.1:9464'");
     let checks = checks_of(&machine, &found, Options { has_own: true, is_up: true });
@@ -335,48 +319,71 @@ fn rules_of_the_gateway_itself_conflict_with_none() {
     assert!(failures(&machine, &found)[0].contains("of another owner"));
 }
 
-fn on(interfaces: Value) -> Value {
-    json!({"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": interfaces}})
+/// A ruleset with a table of the gateway's name.
+fn with_own_table() -> Ruleset {
+    let table = Table { family: 1, name: "bentpipe-sat".to_owned() };
+    Ruleset { tables: vec![table], ..Ruleset::default() }
+}
+
+fn match_of(subject: Subject, values: &[&[u8]]) -> Statement {
+    let values = values.iter().map(|value| value.to_vec()).collect();
+    Statement::Match { subject, values, is_inverted: false }
+}
+
+/// A match of packets that came by an interface.
+fn on(interface: &str) -> Statement {
+    match_of(Subject::IngressName, &[format!("{interface}\0").as_bytes()])
 }
 
 /// Given a chain for this machine's own packets, expect one line with the rule that helps.
 #[test]
 fn a_filter_that_drops_the_legs_is_refused() {
-    let (on_lo, on_lan) = (on(json!({"set": ["lo"]})), on(json!("lan0")));
-    let legs =
-        json!({"match": {"op": "==", "left": {"socket": {"key": "transparent"}}, "right": 1}});
-    let (accept, reject) = (json!({"accept": null}), json!({"reject": null}));
-    let (counter, log) = (json!({"counter": {"packets": 3, "bytes": 180}}), json!({"log": null}));
-    let limit = json!({"limit": {"rate": 5, "per": "second"}});
-    for (hook, policy, rules, is_refused) in [
-        ("input", "drop", json!([[on_lan, accept]]), true),
-        ("input", "drop", json!([[on_lo, accept]]), false),
-        ("input", "drop", json!([[on_lo, reject]]), true),
-        ("input", "drop", json!([[legs, accept]]), false),
-        ("input", "accept", json!([[on_lan, accept]]), false),
-        ("input", "accept", json!([[on_lan, accept], [reject]]), true),
-        ("input", "accept", json!([[on_lo, accept], [reject]]), false),
-        ("input", "accept", json!([[counter, log, reject]]), true),
-        ("input", "accept", json!([[limit, reject]]), false),
-        ("output", "drop", json!([[on_lo, accept]]), true),
-        ("output", "drop", json!([[legs, accept]]), false),
-        ("forward", "drop", json!([]), false),
+    use Hook::{Forward, Input, Output};
+    use Statement::{Accept, Note, Other, Refuse};
+    let (on_lo, on_lan) = (on("lo"), on("lan0"));
+    let lo_by_index = match_of(Subject::IngressIndex, &[&1_u32.to_ne_bytes()]);
+    let values = vec![b"lo\0".to_vec()];
+    let not_lo = Statement::Match { subject: Subject::IngressName, values, is_inverted: true };
+    let legs = match_of(Subject::TransparentSocket, &[&[1]]);
+    let on_lan = || vec![on_lan.clone(), Accept];
+    let on_lo = || vec![on_lo.clone(), Accept];
+    let legs = || vec![legs.clone(), Accept];
+    for (hook, drops, rules, is_refused) in [
+        (Input, true, vec![on_lan()], true),
+        (Input, true, vec![on_lo()], false),
+        (Input, true, vec![vec![lo_by_index, Accept]], false),
+        (Input, true, vec![vec![not_lo, Accept]], true),
+        (Input, true, vec![vec![on("lo"), Refuse]], true),
+        (Input, true, vec![legs()], false),
+        (Input, false, vec![on_lan()], false),
+        (Input, false, vec![on_lan(), vec![Refuse]], true),
+        (Input, false, vec![on_lo(), vec![Refuse]], false),
+        (Input, false, vec![vec![Note, Note, Refuse]], true),
+        (Input, false, vec![vec![Other, Refuse]], false),
+        (Output, true, vec![on_lo()], true),
+        (Output, true, vec![legs()], false),
+        (Forward, true, vec![], false),
     ] {
-        let machine = lacking(|it| it.ruleset = Ok(ruleset(hook, policy, &rules)));
+        let machine = lacking(|it| it.ruleset = Ok(ruleset(hook, drops, &rules)));
         let lines = failures(&machine, &config(""));
-        assert_eq!(lines.len(), usize::from(is_refused), "{hook} {policy} {rules}: {lines:?}");
+        assert_eq!(lines.len(), usize::from(is_refused), "{hook:?} {drops} {rules:?}: {lines:?}");
         let fix = "nft insert rule ip other own socket transparent 1 accept";
         assert!(lines.iter().all(|line| line.contains(fix)), "{lines:?}");
     }
 }
 
-/// A filter chain with rules, each a list of statements.
-fn ruleset(hook: &str, policy: &str, rules: &Value) -> Vec<Value> {
-    let chain = json!({"family": "ip", "table": "other", "name": "own", "type": "filter", "hook": hook,
-                       "policy": policy});
-    let rule = |expr: &Value| json!({"rule": {"family": "ip", "table": "other", "chain": "own", "expr": expr}});
-    let rules = array(rules);
-    [vec![json!({"chain": chain})], rules.iter().map(rule).collect()].concat()
+/// A filter chain with rules.
+fn ruleset(hook: Hook, drops: bool, rules: &[Vec<Statement>]) -> Ruleset {
+    let table = Table { family: 2, name: "other".to_owned() };
+    let rule = |statements: &Vec<Statement>| ListedRule {
+        table: table.clone(),
+        chain: "own".to_owned(),
+        statements: statements.clone(),
+    };
+    let (name, filters) = ("own".to_owned(), Some(hook));
+    let chain = ListedChain { table: table.clone(), name, filters, drops };
+    let rules = rules.iter().map(rule).collect();
+    Ruleset { tables: vec![table], chains: vec![chain], rules }
 }
 
 /// Given a rule of ip rule by interface, expect it to need another by source.
@@ -394,21 +401,22 @@ fn a_rule_for_packets_of_hosts_needs_one_for_the_legs() {
 
 #[test]
 fn marks_in_rules_of_others_are_found() {
-    let mark = json!({"meta": {"key": "mark"}});
-    for (expression, is_in_use) in [
-        (json!({"match": {"op": "==", "left": mark, "right": 25_089}}), true),
-        (json!({"match": {"op": "==", "left": mark, "right": {"set": [1, 25_088]}}}), true),
-        (json!({"mangle": {"key": mark, "value": 25_088}}), true),
-        (json!({"mangle": {"key": {"ct": {"key": "mark"}}, "value": 25_088}}), true),
-        (json!({"match": {"op": "==", "left": mark, "right": 25_091}}), true),
-        (json!({"match": {"op": "==", "left": mark, "right": 25_092}}), false),
-        (json!({"counter": {"packets": 25_088, "bytes": 1}}), false),
-        (json!({"match": {"left": {"payload": {"field": "dport"}}, "right": 25_088}}), false),
+    let value = |number: u32| number.to_ne_bytes();
+    let set = |subject| Statement::Set { subject, values: vec![value(25_088).to_vec()] };
+    for (statement, is_in_use) in [
+        (match_of(Subject::Mark, &[&value(25_089)]), true),
+        (match_of(Subject::Mark, &[&value(1), &value(25_088)]), true),
+        (set(Subject::Mark), true),
+        (set(Subject::ConnectionMark), true),
+        (match_of(Subject::Mark, &[&value(25_091)]), true),
+        (match_of(Subject::Mark, &[&value(25_092)]), false),
+        (Statement::Note, false),
+        (match_of(Subject::Other, &[&value(25_088)]), false),
     ] {
-        let rule = json!({"rule": {"family": "ip", "table": "other", "expr": [expression]}});
-        let machine = lacking(|it| it.ruleset = Ok(vec![rule]));
+        let rules = [vec![statement.clone()]];
+        let machine = lacking(|it| it.ruleset = Ok(ruleset(Hook::Forward, false, &rules)));
         let found = failures(&machine, &config(""));
-        assert_eq!(!found.is_empty(), is_in_use, "{expression}");
+        assert_eq!(!found.is_empty(), is_in_use, "{statement:?}");
         let start = "rules: Table ip other of nftables uses the mark; to fix it: ";
         assert!(found.iter().all(|line| line.starts_with(start)), "{found:?}");
     }

@@ -1,19 +1,17 @@
 //! The tunnel: its keys, its routes, and filters of its datagrams and of the packets in it.
 
+use bentpipe_sys::nftables::{Hook, ListedRule, Statement, Subject};
 use bentpipe_sys::route::MAIN_TABLE;
 use serde_json::Value;
 
 use super::super::failure::{Done, Failure};
 use super::super::machine::Machine;
 use super::filters::{ClosedChain, closed_chains};
-use super::{Check, IP_VERSIONS, devices, parts, split, text};
+use super::{Check, IP_VERSIONS, devices, split, text};
 use crate::config::wording::counted;
 use crate::config::{Peer, Tunnel};
 use crate::daemon::FailMode;
 use crate::network::Network;
-
-/// Of nftables, those of packets of IP.
-const FAMILIES: [&str; 3] = ["ip", "ip6", "inet"];
 
 pub(super) fn checks(machine: &dyn Machine, tunnel: &Tunnel) -> Done<Vec<Check>> {
     let mut checks = Vec::new();
@@ -154,32 +152,40 @@ fn destination(route: &Value, version: u8) -> Option<Network> {
 /// looked at, such as a source, so this is advice.
 fn tunnel_filters(machine: &dyn Machine, tunnel: &Tunnel) -> Check {
     let (title, port, device) = ("tunnel filters", tunnel.port, &tunnel.device);
-    let chains = match closed_chains(machine, "") {
+    let chains = match closed_chains(machine, None) {
         Ok(chains) => chains,
         Err(Failure::Machine(message) | Failure::Input(message)) => {
             let (found, fix) = split(&message);
             return Check::advised(title, format!("Filters cannot be checked: {found}."), fix);
         }
     };
-    for ClosedChain { family, hook, name, owner, rules } in &chains {
-        let (value, matches) = match hook.as_str() {
-            "input" => (Value::from(port), vec![format!("udp dport {port}")]),
-            "output" => (Value::from(port), vec![format!("udp sport {port}")]),
-            "forward" => (
-                Value::from(device.as_str()),
-                vec![format!("iifname {device}"), format!("oifname {device}")],
-            ),
+    let is_named = |hook, subject, value: &[u8]| match (hook, subject) {
+        (Hook::Input | Hook::Output, Subject::SourcePort | Subject::DestinationPort) => {
+            value == port.to_be_bytes()
+        }
+        (Hook::Forward, Subject::IngressName | Subject::EgressName) => {
+            value.strip_prefix(device.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+        }
+        _ => false,
+    };
+    for ClosedChain { hook, name, table, rules } in &chains {
+        let (shown, matches) = match hook {
+            Hook::Input => (port.to_string(), vec![format!("udp dport {port}")]),
+            Hook::Output => (port.to_string(), vec![format!("udp sport {port}")]),
+            Hook::Forward => {
+                (device.clone(), ["iifname", "oifname"].map(|it| format!("{it} {device}")).to_vec())
+            }
             _ => continue,
         };
-        if !FAMILIES.contains(&family.as_str()) || accepted(rules).contains(&value) {
+        let has_name = accepted(rules).any(|(subject, value)| is_named(*hook, subject, value));
+        if has_name || !table.is_of_ip() {
             continue;
         }
-        let shown = text(&serde_json::json!({"value": value}), "value");
-        let fixes = matches.iter().map(|it| format!("nft insert rule {owner} {name} {it} accept"));
+        let fixes = matches.iter().map(|it| format!("nft insert rule {table} {name} {it} accept"));
         return Check::advised(
             title,
             format!(
-                "Chain {name} of {owner} in nftables drops or rejects what no rule accepts, and none names \
+                "Chain {name} of {table} in nftables drops or rejects what no rule accepts, and none names \
                  {shown}."
             ),
             fixes.collect::<Vec<_>>().join(" && "),
@@ -189,12 +195,14 @@ fn tunnel_filters(machine: &dyn Machine, tunnel: &Tunnel) -> Check {
     Check::passed(title, found)
 }
 
-/// All values that are matched by rules that accept.
-fn accepted(rules: &[Value]) -> Vec<Value> {
-    let statements = rules.iter().filter_map(|rule| rule["expr"].as_array());
-    let accepting = statements
-        .filter(|statements| statements.iter().any(|it| it.get("accept").is_some()))
-        .flatten();
-    let matched = accepting.filter_map(|statement| statement.get("match"));
-    matched.flat_map(|found| parts(&found["right"])).cloned().collect()
+/// All values that are matched by rules that accept, with what has them.
+fn accepted(rules: &[ListedRule]) -> impl Iterator<Item = (Subject, &[u8])> {
+    let accepting = rules.iter().filter(|rule| rule.statements.contains(&Statement::Accept));
+    accepting.flat_map(|rule| &rule.statements).flat_map(|statement| {
+        let (subject, values) = match statement {
+            Statement::Match { subject, values, .. } => (*subject, &values[..]),
+            _ => (Subject::Other, &[][..]),
+        };
+        values.iter().map(move |value| (subject, &value[..]))
+    })
 }
