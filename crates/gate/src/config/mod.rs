@@ -25,7 +25,7 @@ use self::pep::{Pep, Selection};
 use self::reader::{Fields, Mistakes, integer, word};
 pub(crate) use self::tunnel::{Peer, Tunnel};
 use self::wording::{counted, nearest, reason, shown_text};
-use crate::daemon::{PepPlan, Plan, SidePlan};
+use crate::daemon::{PepPlan, Plan, SidePlan, TABLE_PREFIX};
 use crate::transparent::marks;
 
 pub use self::fields::placeholder_key;
@@ -265,7 +265,7 @@ impl Config {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let folder = absolute.parent().unwrap_or(Path::new("/"));
         Plan {
-            name: format!("bentpipe-{}", self.name),
+            name: format!("{TABLE_PREFIX}{}", self.name),
             state_file: text(&files.state),
             control_file: text(&files.control),
             files: files.others.iter().map(|file| text(file)).collect(),

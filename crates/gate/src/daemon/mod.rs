@@ -41,6 +41,7 @@ pub use leftovers::Leftovers;
 pub use metrics_server::{Page as MetricsPage, Request as MetricsRequest};
 pub(crate) use pep_plan::WORKERS_MAX;
 pub use pep_plan::{Leg, PepPlan, SidePlan};
+pub(crate) use plan::TABLE_PREFIX;
 pub use plan::{Part, Plan, Start};
 pub use privileged::{check, up};
 pub use report::{PepWorkers, Report, State};

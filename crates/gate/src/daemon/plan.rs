@@ -10,6 +10,9 @@ use super::pep_plan::PepPlan;
 use super::plan_checks::refused;
 use super::tunnel_plan::TunnelPlan;
 
+/// What the names of tables of nftables begin with, before those of gateways.
+pub(crate) const TABLE_PREFIX: &str = "bentpipe-";
+
 /// The settings of a gateway: one function at least.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +82,11 @@ impl Start {
 }
 
 impl Plan {
+    /// The name of the gateway.
+    pub(super) fn gateway_name(&self) -> &str {
+        self.name.strip_prefix(TABLE_PREFIX).unwrap_or(&self.name)
+    }
+
     /// Reads a plan.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
@@ -46,6 +47,8 @@ pub(super) struct Supervisor<'plan> {
     workers: Vec<Worker>,
     /// Processes that were killed, and may not have ended yet.
     killed: Vec<WorkerProcess>,
+    /// Those that read the configuration again, and then send this one the new plan.
+    reloads: Vec<Child>,
     /// The listener for metrics, which the first worker serves, whichever process it has.
     metrics: Option<OwnedFd>,
     manager: ServiceManager,
@@ -96,6 +99,7 @@ impl<'plan> Supervisor<'plan> {
             rules,
             workers: Vec::new(),
             killed: Vec::new(),
+            reloads: Vec::new(),
             metrics,
             manager: ServiceManager::from_environment(),
             clock,
@@ -138,7 +142,7 @@ impl<'plan> Supervisor<'plan> {
     }
 
     /// Supervises the workers until a signal ends the daemon or a worker that is not replaced is gone. SIGHUP ends no
-    /// connection: the daemon has its plan from its starter, which alone can read the configuration again.
+    /// connection.
     pub(super) fn run(&mut self, signals: &Signals, control: &Control) -> io::Result<Ended> {
         let mut polled = self.clock.now();
         loop {
@@ -146,9 +150,7 @@ impl<'plan> Supervisor<'plan> {
             let signal = if ready.has_signal { signals.next()? } else { None };
             match signal {
                 None => {}
-                Some(Signal::Hangup) => log(
-                    "SIGHUP: nothing is changed; `bentpipe gateway reload` reads the configuration again",
-                ),
+                Some(Signal::Hangup) => self.read_again(),
                 Some(signal) => {
                     self.manager.stopping();
                     log(&format!("{signal}: ends{}", self.totals()));
@@ -175,9 +177,22 @@ impl<'plan> Supervisor<'plan> {
                 }
             }
             self.killed.retain_mut(|process| !process.has_ended());
+            self.reloads.retain_mut(|process| matches!(process.try_wait(), Ok(None)));
             self.restart_due(now);
             self.renew(now);
             self.manager.running(now);
+        }
+    }
+
+    /// Starts the command that passes the changes of the configuration to this process. It prints what is wrong.
+    fn read_again(&mut self) {
+        let name = self.plan.gateway_name();
+        log(&format!("SIGHUP: reads the configuration of gateway {name} again"));
+        let command =
+            Command::new("/proc/self/exe").args(["reload", name]).stdin(Stdio::null()).spawn();
+        match command {
+            Ok(process) => self.reloads.push(process),
+            Err(error) => log(&format!("reading the configuration: {error}; nothing is changed")),
         }
     }
 

@@ -62,10 +62,11 @@ fn a_hangup_ends_no_connection_and_the_end_is_logged() {
     let lines: Vec<_> =
         log.lines().filter_map(|line| line.strip_prefix("bentpipe-gate: ")).collect();
     let expected = [
-        "SIGHUP: nothing is changed; `bentpipe gateway reload` reads the configuration again",
+        "SIGHUP: reads the configuration of gateway bentpipe again",
         "SIGTERM: ends; the PEP split 1 connections (1 are open, and reset), 0 passed unsplit; 5 B to servers, 0 B to clients",
     ];
-    assert!(lines.ends_with(&expected), "{log}");
+    // Between them, that there is none: this daemon has no configuration.
+    assert!(lines.contains(&expected[0]) && lines.last() == Some(&expected[1]), "{log}");
 }
 
 /// Given a service manager that expects a sign each 200 ms, expect it to be told of the start, then twice as often, and of
