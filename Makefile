@@ -22,7 +22,7 @@ PROPTEST_RNG_SEED ?= 1
 PROPTEST_CASES ?= 64
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests check check-format check-rust check-python check-style check-types check-texts docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests packages packages-check check check-format check-rust check-python check-style check-types check-texts docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
@@ -35,6 +35,8 @@ help:
 	@echo "make bench     measure simulations, labs, tunnels and kernels of GF(2^8) (target/bench*.json)"
 	@echo "make wheel     build a profile-guided manylinux wheel in target/wheels"
 	@echo "make wheel-check  install that wheel into an empty environment, and run the demo there"
+	@echo "make packages   build bentpipe-gate for routers, static and as Debian packages, in target/packages"
+	@echo "make packages-check  as root: install these packages into a bare root file system, and run them there"
 	@echo "make instructions  compare instructions per packet-hop with benches/instructions.json (valgrind)"
 	@echo "make coverage  measure line coverage of crates/core"
 	@echo "make schema    regenerate the JSON Schema of scenarios, the plans of presets, the tables of columns"
@@ -188,6 +190,15 @@ wheel: $(PGO)/profile $(VENV)/.maturin
 wheel-check: wheel
 	$(BIN)/python benches/check_wheel.py $(WHEELS)/*.whl
 
+# What a router installs. Each tool is built once.
+PACKAGES := target/packages
+packages: $(VENV)/.maturin target/tools/bin/cargo-deb target/tools/bin/cargo-cyclonedx
+	rm -rf $(PACKAGES)
+	PATH="$(CURDIR)/$(BIN):$(CURDIR)/target/tools/bin:$$PATH" $(BIN)/python benches/packages.py $(PACKAGES)
+
+packages-check: packages
+	$(BIN)/python benches/check_packages.py $(PACKAGES)
+
 $(VENV)/.maturin: | $(VENV)/.created
 	$(PIP) 'maturin[zig]>=1.16,<2' \
 		'cargo-zigbuild>=0.24,<0.25'
@@ -251,3 +262,6 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml $(RUST) $(GATE)
 target/tools/bin/cargo-llvm-cov:
 	rustup component add llvm-tools
 	cargo install cargo-llvm-cov --locked --quiet --root target/tools
+
+target/tools/bin/cargo-%:
+	cargo install cargo-$* --locked --quiet --root target/tools

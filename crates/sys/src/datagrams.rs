@@ -137,7 +137,7 @@ impl Control {
             let header = self.words.as_mut_ptr().byte_add(self.bytes).cast::<libc::cmsghdr>();
             (*header).cmsg_level = level;
             (*header).cmsg_type = kind;
-            (*header).cmsg_len = libc::CMSG_LEN(N as u32) as usize;
+            (*header).cmsg_len = libc::CMSG_LEN(N as u32) as _;
             libc::CMSG_DATA(header).cast::<[u8; N]>().write(value);
             self.bytes = end;
         }
@@ -230,13 +230,13 @@ impl ReceiveBatch {
             message.msg_iov = part;
             message.msg_iovlen = 1;
             message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = size_of_val(control);
+            message.msg_controllen = size_of_val(control) as _;
         }
         // SAFETY: each header refers to memory of the given length that nothing else refers to meanwhile.
         let count = unsafe {
             let (flags, timeout) = (libc::MSG_DONTWAIT, std::ptr::null_mut());
             let count = messages as libc::c_uint;
-            libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags, timeout)
+            libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags as _, timeout)
         };
         if count < 0 {
             let error = io::Error::last_os_error();
@@ -345,13 +345,13 @@ pub fn send_runs(
         controls[index] = Control::of(run, socket_is_v6)?;
         if controls[index].bytes > 0 {
             message.msg_control = controls[index].words.as_mut_ptr().cast();
-            message.msg_controllen = controls[index].bytes;
+            message.msg_controllen = controls[index].bytes as _;
         }
     }
     // SAFETY: each header refers to memory of the given length, which outlives the call.
     let sent = unsafe {
-        let count = runs.len() as libc::c_uint;
-        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+        let (count, flags) = (runs.len() as libc::c_uint, libc::MSG_DONTWAIT as _);
+        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags)
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }

@@ -191,7 +191,7 @@ fn loopback_up() -> io::Result<()> {
         let mut request: libc::ifreq = std::mem::zeroed();
         request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        libc::ioctl(socket, libc::SIOCSIFFLAGS, &request)
+        libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request)
     };
     let result = if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: it was opened here, and nothing else refers to it.

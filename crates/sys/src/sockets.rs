@@ -57,7 +57,7 @@ pub fn recv_timestamped(socket: &UdpSocket, head: &mut [u8]) -> io::Result<(usiz
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
+        message.msg_controllen = size_of_val(&control) as _;
         let bytes = libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0);
         if bytes < 0 {
             return Err(io::Error::last_os_error());

@@ -34,6 +34,8 @@ pub(super) const RELAY_CALLS: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
+    // musl's threads; glibc's are `clone3`.
+    libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_close,
     libc::SYS_connect,
