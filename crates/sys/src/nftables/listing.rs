@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::statement::{Statement, statements};
+use super::values::{find, number, text};
 use super::verdict::{DATA_VALUE, LIST_ELEMENT};
 use super::{
     CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, CHAIN_TYPE, GET_CHAIN, HOOK_NUMBER, Hook,
@@ -197,21 +198,6 @@ fn keys_of(body: &[u8]) -> Vec<Vec<u8>> {
     let elements = attributes(list).filter(|(kind, _)| *kind == LIST_ELEMENT);
     let keys = elements.filter_map(|(_, element)| find(find(element, ELEMENT_KEY)?, DATA_VALUE));
     keys.map(<[u8]>::to_vec).collect()
-}
-
-/// The first attribute of a kind.
-pub(super) fn find(values: &[u8], kind: u16) -> Option<&[u8]> {
-    attributes(values).find(|(each, _)| *each == kind).map(|(_, value)| value)
-}
-
-/// An attribute that is a number, in network byte order.
-pub(super) fn number(value: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?))
-}
-
-/// An attribute that is a text, without the zero at its end.
-pub(super) fn text(value: &[u8]) -> String {
-    String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod expression;
 mod listing;
 mod set;
 mod statement;
+mod values;
 mod verdict;
 
 use std::io;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::listing::{find, number, text};
+use super::values::{find, number, text};
 use super::verdict::{DATA_VALUE, DATA_VERDICT, LIST_ELEMENT, VERDICT_CODE};
 use crate::netlink::attributes;
 
