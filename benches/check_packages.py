@@ -35,7 +35,7 @@ ip link set lo up
 ip addr add 10.0.1.1/24 dev lan0
 ip addr add 10.0.2.1/24 dev sat0
 ip route add default via 10.0.2.2
-sysctl -qw net.ipv4.ip_forward=1
+sysctl -qw net.ipv4.ip_forward=1 net.ipv4.tcp_mtu_probing=1
 gate() { chroot "$0" "$PROGRAM" "$@"; }
 gate --version
 gate check /etc/bentpipe/sat.toml

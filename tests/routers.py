@@ -48,6 +48,7 @@ _NUMBERS: Final = itertools.count()
 _SYSCTL: Final = Path("/proc/sys/net")
 _SYSCTLS: Final = {
     "ipv4/ip_forward": "1",
+    "ipv4/tcp_mtu_probing": "1",
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
     "ipv6/conf/all/forwarding": "1",

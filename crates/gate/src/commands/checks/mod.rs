@@ -252,10 +252,10 @@ fn path_mtu(machine: &dyn Machine) -> Check {
         let found = "Legs find a smaller path MTU where ICMP errors are filtered.";
         return Check::passed("path MTU", found);
     }
-    Check::advised(
+    Check::failed(
         "path MTU",
-        "Legs do not look for a smaller path MTU: large transfers stall where it is smaller and ICMP \
-         errors are filtered.",
+        "Legs do not look for a smaller path MTU: large transfers of hosts that do would stall where it is \
+         smaller and ICMP errors are filtered.",
         "sysctl -w net.ipv4.tcp_mtu_probing=1",
     )
 }
