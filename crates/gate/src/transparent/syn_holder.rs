@@ -1,5 +1,6 @@
 //! The SYN holder: the thread that carries out what the admission of connections decides on SYNs.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -29,6 +30,11 @@ const EVENTS: usize = 256;
 /// SYNs that are read before servers' answers have their turn.
 const SYNS: usize = 64;
 const CHECK: Duration = Duration::from_secs(1);
+/// The most SYNs that went on to the relay and may have to do so again. Nearly all are accepted within a millisecond.
+const HANDED_MAX: usize = 64;
+/// The first time after which one does. It is above the round-trip time of a satellite link, and below the time after which a
+/// client repeats its SYN (RFC 6298).
+const HANDED_AGAIN: Duration = Duration::from_millis(700);
 /// While SYNs wait for the end of earlier connections.
 const DEFERRED_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const STOP: u64 = u64::MAX;
@@ -88,6 +94,7 @@ impl SynHolder {
             lease,
             clock: Clock::start(),
             legs: Slab::new(),
+            handed: VecDeque::new(),
             admission: Arc::clone(&admission),
             heartbeat: heartbeat.clone(),
             _stop: Arc::clone(&stop),
@@ -146,6 +153,8 @@ struct Worker {
     clock: Clock,
     /// The legs of SYNs that are held; their numbers are their tokens.
     legs: Slab<(Ends, OwnedFd)>,
+    /// SYNs that went on to the relay, with the time of it.
+    handed: VecDeque<(Instant, Syn, Side)>,
     admission: Arc<SharedAdmission>,
     heartbeat: Heartbeat,
     /// Kept open for `epoll`.
@@ -186,6 +195,7 @@ impl Worker {
                 self.read(tap, now);
             }
             self.retry(now);
+            self.hand_again(now);
             if now.saturating_since(checked) >= CHECK {
                 checked = now;
                 let expired = self.admission.lock().expire(now);
@@ -234,6 +244,32 @@ impl Worker {
         }
     }
 
+    /// Repeats SYNs that the relay has not accepted, where the rules have expired: a client's own repeated SYN then passes to
+    /// the server, whose answer reaches the leg and not the client. While they hold, that one goes on to the relay.
+    fn hand_again(&mut self, now: Instant) {
+        while let Some(&(handed, ..)) = self.handed.front()
+            && now.saturating_since(handed) >= HANDED_AGAIN
+            && let Some((_, syn, side)) = self.handed.pop_front()
+        {
+            if self.admission.lock().is_started(&syn.ends()) {
+                if !self.lease.holds() {
+                    self.send_to_relay(&syn, side);
+                }
+                self.remember_handed(syn, side, now);
+            }
+        }
+    }
+
+    fn remember_handed(&mut self, syn: Syn, side: Side, now: Instant) {
+        if self.handed.len() == HANDED_MAX {
+            let admission = self.admission.lock();
+            self.handed.retain(|(_, syn, _)| admission.is_started(&syn.ends()));
+        }
+        if self.handed.len() < HANDED_MAX {
+            self.handed.push_back((now, syn, side));
+        }
+    }
+
     fn carry_out(&mut self, decision: Decision, syn: Syn, side: Side, now: Instant) {
         match decision {
             Decision::Open => self.open(syn, side, now),
@@ -242,6 +278,7 @@ impl Worker {
                 self.admission.lock().on_started(&syn.ends(), leg, now);
                 self.reopen(&syn, side);
                 self.send_to_relay(&syn, side);
+                self.remember_handed(syn, side, now);
             }
             Decision::Pass => self.pass(&syn, side),
             Decision::SendOn => self.send_to_relay(&syn, side),
@@ -305,7 +342,10 @@ impl Worker {
         let answered = self.admission.lock().on_answer(&ends, answer, now);
         let Some((reply, HeldSyn { syn, side, .. })) = answered else { return };
         match (reply, reason) {
-            (Reply::SendOn, _) => self.send_to_relay(&syn, side),
+            (Reply::SendOn, _) => {
+                self.send_to_relay(&syn, side);
+                self.remember_handed(syn, side, now);
+            }
             (Reply::Reset, _) => self.send(&self.taps.refusals, ends.client, &syn.refusal()),
             (Reply::Unreachable, Some(reason)) => {
                 self.send(&self.taps.refusals, ends.client, &syn.unreachable(reason));

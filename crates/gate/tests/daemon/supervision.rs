@@ -20,6 +20,8 @@ const BYTES: usize = 2_000_000;
 /// A SYN that was lost is repeated after 1 s and after 3 s (RFC 6298).
 const PASSES: Instant = Instant::from_millis(3_000);
 const PASSES_AT_LAST: Instant = Instant::from_millis(4_000);
+/// The end of the rules, and a quarter of a second until the SYN holder looks; before the end of the handshake's limit, 3 s.
+const ACCEPTED_AGAIN: Instant = Instant::from_millis(2_800);
 /// Long before a worker that hangs is ended.
 const MEANWHILE: Instant = Instant::from_millis(6_000);
 
@@ -228,4 +230,33 @@ fn workers_that_cannot_start_end_the_daemon() {
     let status = setup.router.run("prlimit", &["--nproc=0", PROGRAM, "plan", "run"], &setup.plan);
     assert_eq!(status.code(), Some(3));
     setup.expect_nothing_left();
+}
+
+/// Given a SYN that is lost between the SYN holder and the relay, and then a daemon that hangs, so that the rules expire: the
+/// client's own SYN passes to its server, which answers the leg. Expect the SYN to go on to the relay again, and the client to
+/// be accepted as soon as that.
+#[test]
+fn a_lost_syn_goes_on_again_when_the_rules_have_expired() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::new("handed");
+    let listener = setup.listen(SERVERS[0]);
+    assert!(setup.relays(&listener));
+    setup.router.gateway("nft add table ip lossy");
+    let chain = "{ type filter hook prerouting priority -400 ; }";
+    setup.router.gateway(&format!("nft add chain ip lossy in {chain}"));
+    setup.router.gateway("nft add rule ip lossy in iifname lo tcp dport 80 drop");
+    let clock = Clock::start();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| setup.connect(SERVERS[0], 80).expect("it is accepted"));
+        // The leg is open, and the SYN was lost.
+        let (_server, _) = listener.accept().expect("the leg");
+        setup.signal(setup.daemon.id(), Signal::STOP);
+        thread::sleep(Duration::from_millis(1_500));
+        setup.router.gateway("nft delete table ip lossy");
+        client.join().expect("no panic");
+    });
+    setup.signal(setup.daemon.id(), Signal::CONT);
+    assert!(clock.now() <= ACCEPTED_AGAIN, "{:?}", clock.now());
 }
