@@ -135,7 +135,7 @@ def test_it_needs_no_other_program(gateway: Gateway) -> None:
 
 
 def run_alone(gateway: Gateway, *arguments: str) -> None:
-    command, path = [find_binary(), *arguments], {"PATH": "/nonexistent"}
+    command, path = [str(find_binary()), *arguments], {"PATH": "/nonexistent"}
     with gateway.routers.within("a"):
         subprocess.run(command, env=path, capture_output=True, check=True)
 
