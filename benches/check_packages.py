@@ -1,9 +1,9 @@
 """Check packages: install each into a bare root file system, and run a gateway from there.
 
 Usage: `python benches/check_packages.py FOLDER`, as root. The root file system has nothing but the
-package and a list of users; dpkg of this machine installs it. A PEP is put on two interfaces of a
-network namespace and taken off, once with the program of the package and once with the static one.
-Packages of other architectures are only unpacked.
+package, a list of users and what the kernel has; dpkg of this machine installs it. A PEP is put on
+two interfaces of a network namespace and taken off, once with the program of the package and once
+with the static one. Packages of other architectures are only unpacked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ connections = 100
 SET_UP: Final = """\
 set -e
 mount -t proc proc "$0/proc"
-for name in lan0 sat0; do ip link add $name type dummy; ip link set $name up; done
+mount -t devtmpfs dev "$0/dev"
+for name in lan sat; do
+    ip link add ${name}0 type veth peer name ${name}1
+    ip link set ${name}0 up
+    ip link set ${name}1 up
+done
 ip link set lo up
 ip addr add 10.0.1.1/24 dev lan0
 ip addr add 10.0.2.1/24 dev sat0
@@ -76,7 +81,8 @@ def check(folder: Path, root: Path) -> None:
 
 def new_root(bare: Path) -> None:
     """Make a root file system without a program."""
-    for name in ("proc", "etc/bentpipe", "run", *(f"var/lib/dpkg/{it}" for it in ADMINISTRATION)):
+    dpkg = (f"var/lib/dpkg/{name}" for name in ADMINISTRATION)
+    for name in ("dev", "proc", "etc/bentpipe", "run", *dpkg):
         (bare / name).mkdir(parents=True)
     for name in ("status", "available"):
         (bare / "var/lib/dpkg" / name).touch()
