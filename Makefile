@@ -78,7 +78,7 @@ test-python: $(VENV)/.installed
 
 test-real-time: $(VENV)/.installed
 	$(PYTEST) -m "real_time and not smoke and not thorough" --ignore=tests/check $(PYTEST_OPTIONS)
-	$(CARGO_TESTS) test --workspace --test lab --quiet -- --ignored
+	$(CARGO_TESTS) test --workspace --test lab --test daemon --quiet -- --ignored --test-threads=1
 
 # As root only: what differs in labs of a user without privileges.
 test-unprivileged: $(VENV)/.installed

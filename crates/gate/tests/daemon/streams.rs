@@ -265,7 +265,7 @@ fn kill_a_client(setup: &Setup, listener: &TcpListener, seed: u64) {
 
 /// The process of [`kill_a_client`].
 #[test]
-#[ignore = "needs an address to connect to: random_streams_arrive starts it as a process of its own"]
+#[ignore = "needs an address to connect to: random_streams_arrive starts it with one, also in make test"]
 fn peer_that_is_killed() {
     let Ok(told) = std::env::var(PEER) else { return };
     let (address, seed) = told.split_once(' ').expect("an address and a seed");

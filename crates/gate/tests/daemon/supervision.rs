@@ -236,7 +236,7 @@ fn workers_that_cannot_start_end_the_daemon() {
 /// client's own SYN passes to its server, which answers the leg. Expect the SYN to go on to the relay again, and the client to
 /// be accepted as soon as that.
 #[test]
-#[ignore = "by hand: on a busy machine it is late"]
+#[ignore = "measures times, so nothing may run beside it: make test-real-time"]
 fn a_lost_syn_goes_on_again_when_the_rules_have_expired() {
     if !is_possible() {
         return;
