@@ -1,7 +1,7 @@
 //! A daemon with a fault at a random moment, under traffic.
 //!
-//! By hand, and in `make test-all`: `BENTPIPE_STRESS=100` for so many of each fault, also of those after which a part does not run for a while. On a
-//! busy machine some connections take longer than they should after these (docs/model/pep.md).
+//! By hand, and in `make test-all`: `BENTPIPE_STRESS=100` for so many of each fault, also of those after which a part does not run for a while.
+//! Some connections take longer than they should after these (docs/model/pep.md).
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
