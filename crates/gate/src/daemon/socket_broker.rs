@@ -72,8 +72,17 @@ pub(super) struct BrokeredSockets {
 }
 
 impl BrokeredSockets {
+    /// Asks for sockets of each kind, so that the first connection does not wait for them.
     pub(super) fn new(channel: OwnedFd) -> Self {
-        Self { channel, pools: Mutex::default() }
+        let mut pools = Pools::default();
+        for side in Side::ALL {
+            for version in [Version::V4, Version::V6] {
+                let request = Request { side, version };
+                let sent = send(&channel, &request.message(), &[]);
+                pools.of(request).is_requested = sent.is_ok();
+            }
+        }
+        Self { channel, pools: Mutex::new(pools) }
     }
 
     /// Adds the sockets of the next answer to their pool, those for which this process has room.

@@ -1,38 +1,45 @@
 //! Until when the rules hold new connections.
 //!
-//! A SYN that arrives while they do not passes by itself. If the SYN holder opened a leg for it, too, the server would
-//! see two connections with the same addresses and ports.
+//! A SYN that arrives while they do not passes by itself. If the SYN holder opened a leg for an earlier copy of it, too, the
+//! server would see two connections with the same addresses and ports. And a SYN that was held is lost for its client, which
+//! repeats it after a second: so one that arrives between the renewal of the rules and the news of it waits for the news.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bentpipe_core::time::Instant;
+use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
-use rustix::event::{EventfdFlags, eventfd};
+
+/// For so long a client has not repeated a SYN, which it does after 1 s (RFC 6298, section 2).
+const UNREPEATED: Duration = Duration::from_millis(900);
+
+/// What is known of the rules while a SYN waited that they held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// No copy of it has passed.
+    Whole,
+    /// The same; but its next copy passes, unless the rules are renewed before. That may have happened already.
+    Ending,
+    /// A copy of it may have passed.
+    Broken,
+}
 
 /// See the module documentation.
 #[derive(Debug)]
 pub struct HoldLease {
     clock: Clock,
+    /// Since when the rules hold without a pause.
+    since_ns: AtomicU64,
     until_ns: AtomicU64,
-    /// Whether SYNs that arrived while the rules did not hold them may still wait to be read.
-    is_stale: AtomicBool,
-    /// Readable from then on.
-    event: OwnedFd,
+}
+
+impl Default for HoldLease {
+    /// The rules hold nothing yet.
+    fn default() -> Self {
+        Self { clock: Clock::start(), since_ns: AtomicU64::new(0), until_ns: AtomicU64::new(0) }
+    }
 }
 
 impl HoldLease {
-    /// The rules hold nothing yet.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn start() -> io::Result<Self> {
-        let (until_ns, is_stale) = (AtomicU64::new(0), AtomicBool::new(false));
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { clock: Clock::start(), until_ns, is_stale, event })
-    }
-
     /// The time, as [`HoldLease::renew`] takes it.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -41,57 +48,65 @@ impl HoldLease {
 
     /// The rules were renewed, and hold new connections until then at least.
     pub fn renew(&self, until: Instant) {
-        let was_held = self.holds();
-        if !was_held {
-            self.is_stale.store(true, Ordering::Release);
+        let now = self.now();
+        if !self.holds(now) {
+            self.since_ns.store(now.as_nanos(), Ordering::Release);
         }
         self.until_ns.store(until.as_nanos(), Ordering::Release);
-        if !was_held {
-            // Without it the next SYN does the same.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether a SYN that arrives now is held. If it is not, it passes by itself.
+    pub(super) fn holds(&self, now: Instant) -> bool {
+        self.until_ns.load(Ordering::Acquire) > now.as_nanos()
+    }
+
+    /// What is known of a SYN that was held, and arrived at this time at the earliest.
+    pub(super) fn of_syn(&self, arrived: Instant, now: Instant) -> Hold {
+        let (holds, is_fresh) = (self.holds(now), now.saturating_since(arrived) < UNREPEATED);
+        match (holds, is_fresh) {
+            (true, true) => Hold::Whole,
+            (true, false) if self.since_ns.load(Ordering::Acquire) <= arrived.as_nanos() => {
+                Hold::Whole
+            }
+            (false, true) => Hold::Ending,
+            (_, false) => Hold::Broken,
         }
-    }
-
-    /// Whether a SYN that has arrived now was held. If it was not, it passes by itself.
-    pub(super) fn holds(&self) -> bool {
-        self.until_ns.load(Ordering::Acquire) > self.now().as_nanos()
-    }
-
-    /// Whether what waits to be read may be older than the rules. Call it after [`HoldLease::holds`].
-    pub(super) fn take_stale(&self) -> bool {
-        if !self.is_stale.load(Ordering::Acquire) {
-            return false;
-        }
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        self.is_stale.swap(false, Ordering::AcqRel)
-    }
-}
-
-impl AsFd for HoldLease {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bentpipe_core::time::Duration;
-
     use super::*;
 
-    /// Given rules that were never renewed, expect SYNs not to be held; then to be, and those that wait to be old, once;
-    /// the same after rules that have expired.
+    fn after(start: Instant, milliseconds: u64) -> Instant {
+        start + Duration::from_millis(milliseconds)
+    }
+
+    /// Given rules that were never renewed, expect a SYN that they held to wait until its client repeats it; given the news
+    /// of the renewal in the meantime, expect it to be split, and a later one to be split however long it waited.
     #[test]
-    fn syns_are_held_while_the_rules_are_renewed() {
-        let lease = HoldLease::start().expect("an event");
-        assert!(!lease.holds());
-        for _ in 0..2 {
-            lease.renew(lease.now() + Duration::from_secs(1_000));
-            assert!(lease.holds() && lease.take_stale() && !lease.take_stale());
-            lease.renew(lease.now() + Duration::from_secs(1_000));
-            assert!(lease.holds() && !lease.take_stale());
-            lease.renew(Instant::START);
-            assert!(!lease.holds());
-        }
+    fn a_syn_waits_for_the_news_that_it_was_held() {
+        let lease = HoldLease::default();
+        let start = lease.now();
+        assert_eq!(lease.of_syn(start, after(start, 899)), Hold::Ending);
+        assert_eq!(lease.of_syn(start, after(start, 900)), Hold::Broken);
+        lease.renew(after(start, 10_000));
+        assert_eq!(lease.of_syn(start, after(start, 899)), Hold::Whole);
+        let renewed = lease.now();
+        assert_eq!(lease.of_syn(renewed, after(renewed, 5_000)), Hold::Whole);
+    }
+
+    /// Given rules that have expired and are renewed, expect no SYN to be split that may be older and was repeated.
+    #[test]
+    fn a_syn_of_which_a_copy_may_have_passed_is_dropped() {
+        let lease = HoldLease::default();
+        let start = lease.now();
+        lease.renew(after(start, 10_000));
+        lease.renew(Instant::START);
+        assert!(!lease.holds(lease.now()));
+        while lease.now() == start {}
+        lease.renew(after(start, 10_000));
+        assert_eq!(lease.of_syn(start, after(start, 5_000)), Hold::Broken);
+        assert_eq!(lease.of_syn(start, after(start, 899)), Hold::Whole);
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use bentpipe_core::pep::{AdmissionConfig, AdmissionCounters, Answer, Decision, Reply};
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_sys::clock::Clock;
 use bentpipe_sys::packet_log::PacketLog;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -18,7 +17,7 @@ use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
 
 use super::SYN_BYTES_MAX;
-use super::hold_lease::HoldLease;
+use super::hold_lease::{Hold, HoldLease};
 use super::shared_admission::{DaemonAdmission, HeldSyn, PendingLeg, SharedAdmission, version};
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn, Unreachable};
@@ -29,16 +28,17 @@ use crate::relay::Dial;
 const EVENTS: usize = 256;
 /// SYNs that are read before servers' answers have their turn.
 const SYNS: usize = 64;
+/// The most SYNs that wait for the news that the rules hold them.
+const EARLY_MAX: usize = 64;
 const CHECK: Duration = Duration::from_secs(1);
 /// The most SYNs that went on to the relay and may have to do so again. Nearly all are accepted within a millisecond.
 const HANDED_MAX: usize = 64;
 /// The first time after which one does. It is above the round-trip time of a satellite link, and below the time after which a
 /// client repeats its SYN (RFC 6298).
 const HANDED_AGAIN: Duration = Duration::from_millis(700);
-/// While SYNs wait for the end of earlier connections.
+/// While SYNs wait for the end of earlier connections, or for the news that they are held.
 const DEFERRED_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const STOP: u64 = u64::MAX;
-const STALE: u64 = u64::MAX - 1;
 /// The tokens of taps are above those of legs.
 const TAPS: u64 = 1 << 32;
 
@@ -84,15 +84,15 @@ impl SynHolder {
         let heartbeat = Heartbeat::default();
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        epoll::add(&epoll, &*lease, EventData::new_u64(STALE), EventFlags::IN)?;
         for (number, (_, tap)) in (TAPS..).zip(&taps.syns) {
             epoll::add(&epoll, tap, EventData::new_u64(number), EventFlags::IN)?;
         }
         let worker = Worker {
             epoll,
+            emptied: vec![lease.now(); taps.syns.len()],
             taps,
             lease,
-            clock: Clock::start(),
+            early: VecDeque::new(),
             legs: Slab::new(),
             handed: VecDeque::new(),
             admission: Arc::clone(&admission),
@@ -149,8 +149,11 @@ impl Drop for SynHolder {
 struct Worker {
     epoll: OwnedFd,
     taps: Taps,
+    /// When nothing waited in each tap for SYNs the last time that is known.
+    emptied: Vec<Instant>,
     lease: Arc<HoldLease>,
-    clock: Clock,
+    /// SYNs that wait for the news that the rules hold them, with the time at which they arrived at the earliest.
+    early: VecDeque<(Instant, Syn, Side)>,
     /// The legs of SYNs that are held; their numbers are their tokens.
     legs: Slab<(Ends, OwnedFd)>,
     /// SYNs that went on to the relay, with the time of it.
@@ -164,23 +167,23 @@ struct Worker {
 impl Worker {
     fn run(mut self) -> io::Result<()> {
         let mut buffer = [MaybeUninit::<Event>::uninit(); EVENTS];
-        let mut checked = self.clock.now();
+        let mut checked = self.lease.now();
         loop {
-            let is_deferring = self.admission.lock().next_due_at().is_some();
-            let timeout = if is_deferring { DEFERRED_TIMEOUT } else { WAKE_TIMEOUT };
+            let waits = !self.early.is_empty() || self.admission.lock().next_due_at().is_some();
+            let timeout = if waits { DEFERRED_TIMEOUT } else { WAKE_TIMEOUT };
+            let asked = self.lease.now();
             let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
             self.heartbeat.beat();
-            let now = self.clock.now();
+            let now = self.lease.now();
             // Taps last: a number that was freed in this round may still have an event in it.
             let (mut tapped, mut stops) = (Vec::new(), false);
             for Event { data, .. } in events.iter().copied() {
                 match data.u64() {
                     STOP => stops = true,
-                    STALE => {}
                     tap if tap >= TAPS => tapped.push((tap - TAPS) as usize),
                     number => self.on_answer(number as usize, now),
                 }
@@ -188,12 +191,16 @@ impl Worker {
             if stops {
                 return Ok(());
             }
-            if self.lease.take_stale() {
-                self.discard();
+            if events.len() < EVENTS {
+                // All that had something to be read are among them.
+                let emptied = self.emptied.iter_mut().enumerate();
+                let others = emptied.filter(|(tap, _)| !tapped.contains(tap));
+                others.for_each(|(_, emptied)| *emptied = asked);
             }
             for tap in tapped {
                 self.read(tap, now);
             }
+            self.retry_early(now);
             self.retry(now);
             self.hand_again(now);
             if now.saturating_since(checked) >= CHECK {
@@ -208,30 +215,40 @@ impl Worker {
         let mut buffer = [0; PacketLog::buffer_bytes(SYN_BYTES_MAX)];
         for _ in 0..SYNS {
             let (side, socket) = &self.taps.syns[tap];
-            let side = *side;
-            let Ok(packet) = socket.receive(&mut buffer) else { return };
-            if !self.lease.holds() {
-                continue;
-            }
-            if self.lease.take_stale() {
-                return self.discard();
-            }
+            let (side, arrived) = (*side, self.emptied[tap]);
+            let Ok(packet) = socket.receive(&mut buffer) else {
+                self.emptied[tap] = now;
+                return;
+            };
             // Connection tracking has verified the checksum, or a sender on this machine leaves it to the device.
             if let Some(syn) = Syn::parse(packet, false) {
-                let decision = self.admission.lock().on_syn(syn.ends(), syn.number(), side, now);
-                self.carry_out(decision, syn, side, now);
-            } else if let Some(ends) = Ends::of_other(packet) {
+                self.on_syn(arrived, syn, side, now);
+            } else if let Some(ends) = Ends::of_other(packet)
+                && self.lease.holds(now)
+            {
                 // A client answers a server, which was not seen to answer, on a connection that the relay does not have.
                 self.on_asymmetric(&ends, now);
             }
         }
     }
 
-    /// Reads all that waits, without effect. What was held is repeated by the client.
-    fn discard(&self) {
-        let mut buffer = [0; PacketLog::buffer_bytes(SYN_BYTES_MAX)];
-        for (_, socket) in &self.taps.syns {
-            while socket.receive(&mut buffer).is_ok() {}
+    /// A SYN that was held, and arrived at this time at the earliest. One that is dropped is repeated by its client.
+    fn on_syn(&mut self, arrived: Instant, syn: Syn, side: Side, now: Instant) {
+        match self.lease.of_syn(arrived, now) {
+            Hold::Whole => {
+                let decision = self.admission.lock().on_syn(syn.ends(), syn.number(), side, now);
+                self.carry_out(decision, syn, side, now);
+            }
+            Hold::Ending if self.early.len() < EARLY_MAX => {
+                self.early.push_back((arrived, syn, side));
+            }
+            Hold::Ending | Hold::Broken => {}
+        }
+    }
+
+    fn retry_early(&mut self, now: Instant) {
+        for (arrived, syn, side) in std::mem::take(&mut self.early) {
+            self.on_syn(arrived, syn, side, now);
         }
     }
 
@@ -252,7 +269,7 @@ impl Worker {
             && let Some((_, syn, side)) = self.handed.pop_front()
         {
             if self.admission.lock().is_started(&syn.ends()) {
-                if !self.lease.holds() {
+                if !self.lease.holds(now) {
                     self.send_to_relay(&syn, side);
                 }
                 self.remember_handed(syn, side, now);

@@ -9,7 +9,7 @@ use bentpipe_core::time::Instant;
 use bentpipe_sys::clock::Clock;
 use rustix::process::Signal;
 
-use crate::router::{SERVERS, until};
+use crate::router::{SERVERS, until, worker};
 use crate::setup::{PROGRAM, Setup, close_waiting, is_possible, pep};
 
 const WORKERS: usize = 3;
@@ -22,6 +22,8 @@ const PASSES: Instant = Instant::from_millis(3_000);
 const PASSES_AT_LAST: Instant = Instant::from_millis(4_000);
 /// The end of the rules, and a quarter of a second until the SYN holder looks; before the end of the handshake's limit, 3 s.
 const ACCEPTED_AGAIN: Instant = Instant::from_millis(2_800);
+/// Before a client repeats its SYN, after 1 s (RFC 6298).
+const HELD_ONCE: Instant = Instant::from_millis(900);
 /// Long before a worker that hangs is ended.
 const MEANWHILE: Instant = Instant::from_millis(6_000);
 
@@ -260,4 +262,34 @@ fn a_lost_syn_goes_on_again_when_the_rules_have_expired() {
     });
     setup.signal(setup.daemon.id(), Signal::CONT);
     assert!(clock.now() <= ACCEPTED_AGAIN, "{:?}", clock.now());
+}
+
+/// Given rules that are renewed, and a worker that hears of it 0.2 s later, expect a SYN that was held in the meantime not to
+/// be lost: its client is accepted before it repeats it.
+#[test]
+#[ignore = "measures times, so nothing may run beside it: make test-real-time"]
+fn a_syn_waits_for_a_worker_that_does_not_know_yet_that_it_is_held() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::new("early");
+    let listener = setup.listen(SERVERS[0]);
+    let (daemon, worker) = (setup.daemon.id(), worker(&setup.daemon));
+    assert!(setup.relays(&listener));
+    setup.signal(daemon, Signal::STOP);
+    until(|| !setup.router.gateway("nft list set inet bentpipe alive").contains("expires"));
+    // The worker's own lease is over as well.
+    thread::sleep(Duration::from_millis(100));
+    setup.signal(worker, Signal::STOP);
+    setup.signal(daemon, Signal::CONT);
+    until(|| setup.router.gateway("nft list set inet bentpipe alive").contains("expires"));
+    let clock = Clock::start();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(200));
+            setup.signal(worker, Signal::CONT);
+        });
+        assert!(setup.relays(&listener));
+    });
+    assert!(clock.now() < HELD_ONCE, "{:?}", clock.now());
 }
