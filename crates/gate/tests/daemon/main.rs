@@ -4,6 +4,7 @@
 mod asymmetric;
 mod ending;
 mod fail_closed;
+mod fragments;
 mod kills;
 mod limits;
 mod metrics;
