@@ -15,13 +15,15 @@ use bentpipe_sys::tcp_sockets::Version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SendFlags, SocketType, bind, connect, sendto, socket};
+use rustix::process::Signal;
 
-use crate::router::{Host, SERVERS, TIMEOUT, until};
+use crate::router::{Host, SERVERS, TIMEOUT, until, worker};
 use crate::setup::{Setup, is_possible, pep};
 use crate::streams::stress;
 
 /// A SYN that is lost is repeated after 1 s (RFC 6298).
 const AT_ONCE: Instant = Instant::from_millis(900);
+const REPEATED_ONCE: Instant = Instant::from_millis(2_500);
 /// Those that open connections at the same time, and how many ports each of them has.
 const CLIENTS: usize = 16;
 const PORTS: usize = 25;
@@ -57,17 +59,23 @@ fn accept(listener: &TcpListener) -> TcpStream {
     server
 }
 
-/// Opens a connection from a port of the client, which takes no more than a round trip, and sends data both ways.
+/// Opens a connection from a port of the client, which takes no more than a round trip.
 fn open_at_once(setup: &Setup, port: u16, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let clock = Clock::start();
+    let opened = exchange(setup, port, listener);
+    let taken = clock.now();
+    assert!(taken < AT_ONCE, "{port}: {taken}");
+    opened
+}
+
+/// Opens a connection from a port of the client, and sends data both ways.
+fn exchange(setup: &Setup, port: u16, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let mut client = connect_from(setup, port, listener).expect("the server listens");
     let mut server = accept(listener);
     client.write_all(b"to").expect("it can be written");
     server.read_exact(&mut [0; 2]).expect("the data arrive");
     server.write_all(b"fro").expect("it can be written");
     client.read_exact(&mut [0; 3]).expect("the data arrive");
-    let taken = clock.now();
-    assert!(taken < AT_ONCE, "{port}: {taken}");
     (client, server)
 }
 
@@ -144,6 +152,31 @@ fn a_port_in_time_wait_is_used_again_beyond_the_limit() {
     }
     let state = setup.state(|state| state.unsplit_connections == 4);
     assert_eq!((state.split_connections, state.reset_connections), (8, 0));
+}
+
+/// Given ports of a client of which a leg is in TIME-WAIT, and then a worker that hangs, so that nothing is held any more,
+/// expect connections from these ports to pass when the client repeats its SYN. Without the gateway's sockets they would pass
+/// at once.
+#[test]
+fn a_port_in_time_wait_is_used_again_while_nothing_is_held() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::with("silent", |plan| pep(plan).workers = 2);
+    let listeners = SERVERS.map(|address| setup.listen(address));
+    for listener in &listeners {
+        use_port(&setup, 5_001, listener, true);
+    }
+    setup.state(|state| state.split_connections == 2 && state.open_connections == 0);
+    setup.signal(worker(&setup.daemon), Signal::STOP);
+    until(|| !setup.router.gateway("nft list set inet bentpipe alive").contains("expires"));
+    for listener in &listeners {
+        let clock = Clock::start();
+        let (client, server) = exchange(&setup, 5_001, listener);
+        assert!(clock.now() < REPEATED_ONCE, "{}", clock.now());
+        end(server, client);
+    }
+    assert_eq!(setup.state(|_| true).split_connections, 2);
 }
 
 /// Given a server that ended its connection first and does not acknowledge the client's FIN until it is retransmitted, after

@@ -222,7 +222,12 @@ pub(crate) fn close_waiting(listener: &TcpListener) {
 
 impl Drop for Setup {
     fn drop(&mut self) {
+        // One that is stopped does not see that its daemon has gone.
+        let workers = self.workers();
         let _ = self.daemon.kill();
+        for worker in workers.into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+            let _ = kill_process(worker, Signal::KILL);
+        }
         let _ = self.daemon.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
