@@ -50,6 +50,7 @@ ports = [443, "8000-8099", 22, "8050-9000", 23]
 
 [pep.only]
 networks = ["10.0.0.0/8"]
+interfaces = ["wg0", "lan0", "wg0"]
 
 [metrics]
 listen = "[::1]:9464"
@@ -97,8 +98,9 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
             "except": {
                 "networks": ["10.1.0.0/16", "2001:db8::/32"],
                 "ports": [[22, 23], [443, 443], [8000, 9000]],
+                "interfaces": [],
             },
-            "only": {"networks": ["10.0.0.0/8"], "ports": []},
+            "only": {"networks": ["10.0.0.0/8"], "ports": [], "interfaces": ["lan0", "wg0"]},
             "lan": {"interfaces": ["lan0", "lan1.7"], "tcp": leg},
             "link": {"interfaces": ["sat0"], "tcp": link},
         },
@@ -164,7 +166,8 @@ ERRORS = [
     (SMALLEST + f"pep.only.ports = {[7] * 257}", "pep.only.ports: has 257 entries"),
     (SMALLEST + 'pep.only.networks = ["fe80::%lan0/64"]', 'read "fe80::%lan0/64"; expected a net'),
     (SMALLEST + "pep.except_.ports = [22]", "pep.except_: unknown field"),
-    (SMALLEST + "pep.only = {}", "pep.only: read no networks and no ports"),
+    (SMALLEST + "pep.only = {}", "pep.only: read no networks, ports or interfaces"),
+    (SMALLEST + 'pep.only.interfaces = ["a/b"]', 'pep.only.interfaces.0: read "a/b"; expected'),
     (SMALLEST + "pep.except.ports = 22", "pep.except.ports: read 22; expected a list"),
     (SMALLEST + 'user = "nobdy"', 'user: read "nobdy"; this machine has no such user'),
     (SMALLEST + 'user = "root"', 'user: read "root"; must be a user without privileges'),

@@ -1,4 +1,4 @@
-//! Networks of IPv4 and IPv6, as plans name them.
+//! Networks of IPv4 and IPv6, and interfaces, as plans name them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -70,6 +70,13 @@ impl Network {
             if self.prefix <= other.prefix { (self, other) } else { (other, self) };
         wide.contains(narrow.address)
     }
+}
+
+/// Whether the kernel allows this name of an interface (`dev_valid_name`). It takes a name with a percent sign as a pattern,
+/// and a quote would end the name in the rules.
+pub(crate) fn is_interface(name: &str) -> bool {
+    let is_bad = |byte: u8| byte <= b' ' || b"/:%\"\\\x7f".contains(&byte);
+    (1..16).contains(&name.len()) && ![".", ".."].contains(&name) && !name.bytes().any(is_bad)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bentpipe import _core
 
 LEGS: Final = ("lan_tcp", "link_tcp")
-_NO_CONNECTIONS: Final[Mapping[str, Any]] = {"networks": (), "ports": ()}
+_NO_CONNECTIONS: Final[Mapping[str, Any]] = {"networks": (), "ports": (), "interfaces": ()}
 # As `Function::is_program` of the simulator's plans.
 PROGRAMS: Final = ("pep", "tunnel")
 # A daemon is ready within 0.1 s on an idle machine. Its first report is its sign.

@@ -87,9 +87,10 @@ fn up_for(seconds: f64) -> String {
 fn selection_lines(described: &Description) -> Vec<String> {
     let lists = [("left out", &described.except), ("only split", &described.only)];
     let rows = lists.into_iter().flat_map(|(title, selection)| {
-        let SelectionText { networks, ports } = selection.clone().unwrap_or_default();
+        let SelectionText { networks, ports, interfaces } = selection.clone().unwrap_or_default();
         let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
-        [(format!("{title}, networks"), networks), (format!("{title}, ports"), ports)]
+        [("networks", networks), ("ports", ports), ("interfaces", interfaces)]
+            .map(|(list, entries)| (format!("{title}, {list}"), entries))
     });
     rows.filter(|(_, entries)| !entries.is_empty())
         .map(|(name, entries)| {

@@ -24,12 +24,13 @@ pub(crate) struct Description {
     pub(crate) peers: Option<Vec<String>>,
 }
 
-/// Networks and ports, as they are written.
+/// Networks, ports and interfaces, as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct SelectionText {
     pub(crate) networks: Vec<String>,
     pub(crate) ports: Vec<Ports>,
+    pub(crate) interfaces: Vec<String>,
 }
 
 /// A port or a range of ports.

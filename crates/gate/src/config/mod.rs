@@ -225,6 +225,12 @@ impl Config {
         self.lan.iter().chain(&self.link).map(String::as_str)
     }
 
+    /// Those by which connections are left out or selected.
+    pub(crate) fn selecting_interfaces(&self) -> impl Iterator<Item = &str> {
+        let lists = [&self.pep.except, &self.pep.only].into_iter().flatten();
+        lists.flat_map(|selection| &selection.interfaces).map(String::as_str)
+    }
+
     /// Those on the sides of the hosts and of the link.
     pub(crate) fn sides(&self) -> (&[String], &[String]) {
         (&self.lan, &self.link)
@@ -241,6 +247,7 @@ impl Config {
             selection.as_ref().map(|selection| SelectionText {
                 networks: selection.networks.iter().map(ToString::to_string).collect(),
                 ports: selection.ports.iter().map(Ports::of).collect(),
+                interfaces: selection.interfaces.clone(),
             })
         };
         let has_pep = self.has_pep();

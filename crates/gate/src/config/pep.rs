@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use super::fields::{network, ports};
+use super::fields::{interface, network, ports};
 use super::kernel_tcp::{self, Tcp};
 use super::quantity::{DURATION, Quantity, SIZE};
 use super::reader::{Fields, above_zero, boolean, integer, quantity, word};
@@ -128,29 +128,36 @@ impl Pep {
     }
 }
 
-/// TCP connections, by the networks of their ends and the ports of their servers, as they are written.
+/// TCP connections, by the networks of their ends, the ports of their servers and the interfaces that their SYNs pass, as they
+/// are written.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     pub(super) networks: Vec<Network>,
     pub(super) ports: Vec<[u16; 2]>,
+    pub(super) interfaces: Vec<String>,
 }
 
 impl Selection {
     fn read(pep: &Fields<'_>, name: &str) -> Option<Self> {
-        let table = pep.table(name, &["networks", "ports"])?;
+        let table = pep.table(name, &["networks", "ports", "interfaces"])?;
         let networks = table.list("networks", 0, ENTRIES_MAX, network).unwrap_or_default();
         let ports = table.list("ports", 0, ENTRIES_MAX, ports).unwrap_or_default();
-        if table.are_right() && networks.is_empty() && ports.is_empty() {
+        let interfaces = table.list("interfaces", 0, ENTRIES_MAX, interface).unwrap_or_default();
+        let is_empty = networks.is_empty() && ports.is_empty() && interfaces.is_empty();
+        if table.are_right() && is_empty {
             table.refuse_whole(
-                "read no networks and no ports; write one of them, or leave this out",
+                "read no networks, ports or interfaces; write one of them, or leave this out",
             );
         }
-        Some(Self { networks, ports })
+        Some(Self { networks, ports, interfaces })
     }
 
-    /// For the daemon: without overlaps, which nftables refuses in a set.
+    /// For the daemon: without overlaps and duplicates, which nftables refuses in a set.
     pub(super) fn connections(&self) -> Connections {
-        Connections { networks: collapsed(&self.networks), ports: merged(&self.ports) }
+        let mut interfaces = self.interfaces.clone();
+        interfaces.sort_unstable();
+        interfaces.dedup();
+        Connections { networks: collapsed(&self.networks), ports: merged(&self.ports), interfaces }
     }
 }
 

@@ -23,7 +23,8 @@ fn a_pep_without_settings_has_the_tcp_of_the_machine() {
         "mark": 25_088, "route_table": 25_113, "workers": 1, "threads": 1, "connections": 10_000,
         "buffer_bytes": 65_536, "early_accept": false, "connect_limit_ns": 30_000_000_000_u64,
         "idle_limit_ns": null, "keep_alive_ns": 600_000_000_000_u64,
-        "except": {"networks": [], "ports": []}, "only": {"networks": [], "ports": []},
+        "except": {"networks": [], "ports": [], "interfaces": []},
+        "only": {"networks": [], "ports": [], "interfaces": []},
         "lan": {"interfaces": ["lan0"], "tcp": leg}, "link": {"interfaces": ["sat0"], "tcp": leg},
     });
     assert_eq!(made["pep"], pep);
@@ -31,6 +32,24 @@ fn a_pep_without_settings_has_the_tcp_of_the_machine() {
     assert_eq!(made["name"], "bentpipe-sat");
     let idle = &plan(PEP)["pep"]["idle_limit_ns"];
     assert_eq!(*idle, json!(124 * 60 * 1_000_000_000_u64));
+}
+
+/// Given interfaces, also one that is written twice, expect each once in the plan; given wrong names, expect their paths.
+#[test]
+fn connections_are_selected_by_interfaces() {
+    let except = "pep.except.interfaces = ['wg0', 'lan1.7', 'wg0']\n";
+    let made = plan(&format!("{PEP}{except}pep.only.interfaces = ['lan0']"));
+    let list = |names: &[&str]| json!({"networks": [], "ports": [], "interfaces": names});
+    assert_eq!(made["pep"]["except"], list(&["lan1.7", "wg0"]));
+    assert_eq!(made["pep"]["only"], list(&["lan0"]));
+    let text = format!("{PEP}pep.except.interfaces = ['lan0', 'a b', 7]\npep.only = {{}}\n");
+    let error = Config::parse(&text, "sat.toml").expect_err("three mistakes").to_string();
+    let lines = [
+        "pep.except.interfaces.1: read \"a b\"; expected the name of an interface, such as eth0",
+        "pep.except.interfaces.2: read 7; expected text",
+        "pep.only: read no networks, ports or interfaces; write one of them, or leave this out",
+    ];
+    assert_eq!(error, lines.map(|line| format!("sat.toml: {line}")).join("\n"));
 }
 
 #[test]

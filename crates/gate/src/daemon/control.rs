@@ -182,6 +182,7 @@ mod tests {
         };
         assert_eq!(changed(|pep| pep.except.ports.push([22, 22])), Ok(()));
         assert_eq!(changed(|pep| pep.only.ports.push([22, 22])), Ok(()));
+        assert_eq!(changed(|pep| pep.except.interfaces.push("wg0".to_owned())), Ok(()));
         assert_eq!(changed(|pep| pep.connections += 1), Err(vec!["pep.connections".to_owned()]));
     }
 

@@ -7,8 +7,9 @@ use bentpipe_core::pep::AdmissionConfig;
 use bentpipe_core::time::Duration as Limit;
 use serde::{Deserialize, Serialize};
 
-use super::plan_checks::{is_interface, refused};
+use super::plan_checks::refused;
 use crate::Side;
+use crate::network::is_interface;
 use crate::relay::Config;
 use crate::transparent::{Connections, LegSettings, Rules, SideRules, marks};
 

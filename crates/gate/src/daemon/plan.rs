@@ -158,9 +158,11 @@ mod tests {
     }
 
     /// The objects of a plan by JSON Pointer (RFC 6901).
-    const OBJECTS: [&str; 8] = [
+    const OBJECTS: [&str; 10] = [
         "",
         "/pep",
+        "/pep/except",
+        "/pep/only",
         "/pep/lan",
         "/pep/lan/tcp",
         "/tunnel",
@@ -213,8 +215,11 @@ mod tests {
         let network =
             Network { address: "ffff:".repeat(8)[..39].parse().expect("an address"), prefix: 128 };
         let mut plan = Plan::parse(&complete().to_string()).expect("a plan");
-        let lists =
-            Connections { networks: vec![network; 256], ports: vec![[10_000, 10_001]; 256] };
+        let lists = Connections {
+            networks: vec![network; 256],
+            ports: vec![[10_000, 10_001]; 256],
+            interfaces: vec!["i".repeat(15); 256],
+        };
         let pep = plan.pep.as_mut().expect("it has one");
         (pep.except, pep.only) = (lists.clone(), lists);
         let tunnel = plan.tunnel.as_mut().expect("it has one");

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use bentpipe_core::tunnel::TunnelSettings;
 use serde::{Deserialize, Serialize};
 
-use super::plan_checks::{is_interface, refused};
-use crate::network::Network;
+use super::plan_checks::refused;
+use crate::network::{Network, is_interface};
 use crate::tunnel::PublicKey;
 
 /// So that the reports of all peers are one message, and the plan another.

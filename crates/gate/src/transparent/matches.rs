@@ -104,16 +104,20 @@ pub(super) fn between(field: Field, first: u32, last: u32) -> Expressions {
 
 /// The packet comes by one of these interfaces; `None` if there are none.
 pub(super) fn from_any(interfaces: &[String]) -> Option<Expressions> {
-    match interfaces {
-        [] => None,
-        [name] => Some(equal(Field::IngressName, &name_bytes(name))),
+    (!interfaces.is_empty()).then(|| on_interfaces(Field::IngressName, interfaces, false))
+}
+
+/// The packet's ingress or egress interface is one of these, or none of them.
+pub(super) fn on_interfaces(field: Field, interfaces: &[String], is_inverted: bool) -> Expressions {
+    let matches = match interfaces {
+        [name] => Expression::Compare { value: name_bytes(name), is_inverted },
         names => {
             let names = names.iter().map(|name| name_bytes(name));
             let set = AnonymousSet::of_values(KeyType::InterfaceName, names);
-            let lookup = Expression::Contained { set, is_inverted: false };
-            Some(vec![Expression::Load(Field::IngressName, 0), lookup])
+            Expression::Contained { set, is_inverted }
         }
-    }
+    };
+    vec![Expression::Load(field, 0), matches]
 }
 
 pub(super) fn name_bytes(name: &str) -> Vec<u8> {

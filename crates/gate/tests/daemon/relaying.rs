@@ -140,7 +140,7 @@ fn a_plan_that_is_not_valid_is_refused() {
     let names = r#"{"name": "a b", "state_file": "/nonexistent/state", "control_file": "/nonexistent/control", "files": [], "user": 1, "group": 1,
         "metrics_listen": null, "tunnel": null, "pep": {"mark": 6,
         "route_table": 7, "workers": 1, "threads": 1, "connections": 1, "buffer_bytes": 65536, "early_accept": false,
-        "connect_limit_ns": 1, "idle_limit_ns": null, "keep_alive_ns": null, "except": {"networks": [], "ports": []}, "only": {"networks": [], "ports": []},
+        "connect_limit_ns": 1, "idle_limit_ns": null, "keep_alive_ns": null, "except": {"networks": [], "ports": [], "interfaces": []}, "only": {"networks": [], "ports": [], "interfaces": []},
         "lan": {"interfaces": ["lan0"], "tcp": LEG}, "link": {"interfaces": [], "tcp": LEG}}}"#
         .replace("LEG", leg);
     let cases = [

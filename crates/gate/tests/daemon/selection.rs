@@ -1,30 +1,36 @@
 //! Connections that the plan leaves out, and changes to it.
 
+use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
 use bentpipe_gate::Network;
-use bentpipe_gate::daemon::{Plan, Reply};
+use bentpipe_gate::daemon::{PepPlan, Plan, Reply};
 use bentpipe_gate::transparent::Connections;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket,
 };
 use rustix::process::Signal;
 
-use crate::router::{Host, SERVERS, until};
+use crate::router::{Host, Router, SERVERS, until};
 use crate::setup::{Setup, is_possible, pep};
 
 fn networks(texts: &[&str]) -> Connections {
     let network = |&text: &&str| Network::try_from(text.to_owned()).expect("a network");
-    Connections { networks: texts.iter().map(network).collect(), ports: Vec::new() }
+    Connections { networks: texts.iter().map(network).collect(), ..Connections::default() }
 }
 
 fn ports(ports: &[[u16; 2]]) -> Connections {
-    Connections { networks: Vec::new(), ports: ports.to_vec() }
+    Connections { ports: ports.to_vec(), ..Connections::default() }
 }
 
-/// Given exceptions and selections by the network of the client, by that of the server and by its port, 80, expect
-/// connections to be relayed to [the server of IPv4, that of IPv6] as they say, and all others to pass.
+fn interfaces(names: &[&str]) -> Connections {
+    let interfaces = names.iter().map(|&name| name.to_owned()).collect();
+    Connections { interfaces, ..Connections::default() }
+}
+
+/// Given exceptions and selections by the network of the client, by that of the server, by its port, 80, by the interface on
+/// which SYNs arrive, lan0, and by that by which they leave, wan0, expect connections to be relayed to [the server of IPv4, that of IPv6] as they say, and all others to pass.
 #[test]
 fn connections_that_are_left_out_pass_unsplit() {
     if !is_possible() {
@@ -42,6 +48,10 @@ fn connections_that_are_left_out_pass_unsplit() {
         (none(), ports(&[[80, 80]]), [true, true]),
         (none(), ports(&[[443, 443]]), [false, false]),
         (networks(&["10.2.0.2/32"]), ports(&[[80, 80]]), [false, true]),
+        (interfaces(&["wan0"]), none(), [false, false]),
+        (interfaces(&["none0", "lan0"]), none(), [false, false]),
+        (interfaces(&["none0", "lan"]), interfaces(&["none0", "wan0"]), [true, true]),
+        (none(), interfaces(&["none0", "none1"]), [false, false]),
     ];
     for (except, only, expected) in cases {
         let setup = Setup::with("selection", |plan| {
@@ -57,10 +67,43 @@ fn connections_that_are_left_out_pass_unsplit() {
     }
 }
 
+/// Given two interfaces of clients, expect connections from one to pass unsplit and those from the other to be split, by
+/// exception and, after a reload, by selection; after another reload, expect one that is open to go on.
+#[test]
+fn connections_are_selected_by_the_interface_of_the_client() {
+    if !is_possible() {
+        return;
+    }
+    let excepted = |pep: &mut PepPlan| pep.except = interfaces(&["lan1"]);
+    let router = Router::new("by-interface");
+    router.add_client_link();
+    let mut setup = Setup::on(router, "by-interface", |plan| {
+        pep(plan).lan.interfaces.push("lan1".to_owned());
+        excepted(pep(plan));
+    });
+    let [by_lan0, by_lan1] = ["10.2.0.2", "10.2.0.3"].map(|address| setup.listen(address));
+    assert!(setup.relays(&by_lan0));
+    assert!(!setup.relays(&by_lan1));
+    pep(&mut setup.plan).except = Connections::default();
+    let only = interfaces(&["lan1"]);
+    assert_eq!(reload_with(&setup, |pep| pep.only = only), Reply::Changed);
+    assert!(!setup.relays(&by_lan0));
+    assert!(setup.relays(&by_lan1));
+    let (mut client, mut server) = setup.pair(&by_lan1);
+    assert_eq!(reload_with(&setup, excepted), Reply::Changed);
+    client.write_all(b"still").expect("it is open");
+    server.read_exact(&mut [0; 5]).expect("it is open");
+}
+
 /// Tells the daemon to leave out connections to servers with these ports.
 pub(crate) fn reload(setup: &Setup, except: &[[u16; 2]]) -> Reply {
+    reload_with(setup, |pep| pep.except = ports(except))
+}
+
+/// Sends the daemon its plan with a change of the PEP.
+fn reload_with(setup: &Setup, change: impl FnOnce(&mut PepPlan)) -> Reply {
     let mut plan: Plan = setup.plan.clone();
-    pep(&mut plan).except = ports(except);
+    change(pep(&mut plan));
     let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     let address = SocketAddrUnix::new(setup.folder.join("control")).expect("a path");
     connect(&client, &address).expect("the daemon listens");

@@ -41,7 +41,11 @@ impl Setup {
 
     /// With a change of the plan.
     pub(crate) fn with(test: &str, change: impl FnOnce(&mut Plan)) -> Self {
-        let router = Router::new(test);
+        Self::on(Router::new(test), test, change)
+    }
+
+    /// On a router that is there.
+    pub(crate) fn on(router: Router, test: &str, change: impl FnOnce(&mut Plan)) -> Self {
         let folder = std::env::temp_dir().join(format!("bp-{}-{test}", std::process::id()));
         fs::create_dir(&folder).expect("a new folder");
         let mut plan = router.plan(&folder, 200);

@@ -11,9 +11,13 @@ use crate::setup::is_possible;
 
 const LIST: &str = "nft list table inet bentpipe";
 
-fn connections(networks: &[&str], ports: &[[u16; 2]]) -> Connections {
+fn connections(networks: &[&str], ports: &[[u16; 2]], interfaces: &[&str]) -> Connections {
     let network = |&text: &&str| Network::try_from(text.to_owned()).expect("a network");
-    Connections { networks: networks.iter().map(network).collect(), ports: ports.to_vec() }
+    Connections {
+        networks: networks.iter().map(network).collect(),
+        ports: ports.to_vec(),
+        interfaces: interfaces.iter().map(|&name| name.to_owned()).collect(),
+    }
 }
 
 fn side(interfaces: &[&str], listeners: &[[u16; 2]]) -> SideRules {
@@ -35,8 +39,13 @@ fn both() -> Rules {
         except: connections(
             &["10.0.0.0/8", "192.0.2.1/32", "fd00::/64"],
             &[[22, 22], [8_000, 8_099]],
+            &["wg0", "tun0"],
         ),
-        only: connections(&["172.16.0.0/12", "2001:db8::/32", "2001:dba::/33"], &[[443, 443]]),
+        only: connections(
+            &["172.16.0.0/12", "2001:db8::/32", "2001:dba::/33"],
+            &[[443, 443]],
+            &["lan1"],
+        ),
     }
 }
 
@@ -48,8 +57,12 @@ fn lan() -> Rules {
         processes: 1,
         route_table: 65_535,
         sides: [side(&["lan0"], &[[4_000, 6_000]]), side(&[], &[])],
-        except: connections(&["::/0"], &[[80, 90]]),
-        only: connections(&["10.0.0.0/9", "10.128.0.0/9"], &[[1, 1_023], [1_024, 65_535]]),
+        except: connections(&["::/0"], &[[80, 90]], &["wg0"]),
+        only: connections(
+            &["10.0.0.0/9", "10.128.0.0/9"],
+            &[[1, 1_023], [1_024, 65_535]],
+            &["lan0", "sat0"],
+        ),
     }
 }
 
@@ -94,7 +107,8 @@ fn long_lists_are_complete() {
     };
     let networks: Vec<_> = (0..256).map(|number| network(number).expect("a network")).collect();
     let ports: Vec<_> = (1..=256).map(|number| [number * 4, number * 4 + 1]).collect();
-    let long = Connections { networks, ports };
+    let interfaces: Vec<_> = (0..256).map(|number| format!("interface{number}")).collect();
+    let long = Connections { networks, ports, interfaces };
     let rules = Rules { except: long.clone(), only: long.clone(), ..both() };
     router.on(Host::Gateway, || rules.replace()).expect("the kernel takes the rules");
     let shown = router.gateway("nft list chain inet bentpipe passing");
@@ -104,6 +118,10 @@ fn long_lists_are_complete() {
     }
     for [first, last] in &long.ports {
         assert_eq!(shown.matches(&format!(" {first}-{last}")).count(), 2, "{first}");
+    }
+    for name in &long.interfaces {
+        // For arrival and departure, in both lists.
+        assert_eq!(shown.matches(&format!("\"{name}\"")).count(), 4, "{name}");
     }
     let none = Rules { except: Connections::default(), only: Connections::default(), ..both() };
     router.on(Host::Gateway, || none.select()).expect("the kernel takes the rules");

@@ -90,6 +90,20 @@ impl Router {
         ip(&format!("-n {server} route add fd01::/64 via fd03::1"));
     }
 
+    /// Gives the client a second link to the gateway, by which it reaches the address 10.2.0.3 of the server.
+    #[allow(dead_code, reason = "the benchmarks use this module, too")]
+    pub(crate) fn add_client_link(&self) {
+        let [client, gateway, server] = &self.names;
+        ip(&format!("link add net1 netns {client} type veth peer name lan1 netns {gateway}"));
+        for (name, device, number) in [(client, "net1", 2), (gateway, "lan1", 1)] {
+            ip(&format!("-n {name} addr add 10.4.0.{number}/24 dev {device}"));
+            ip(&format!("-n {name} link set {device} up"));
+        }
+        ip(&format!("-n {server} addr add 10.2.0.3/24 dev net0"));
+        self.wait_for_neighbors([2, 3, 1]);
+        ip(&format!("-n {client} route add 10.2.0.3 via 10.4.0.1"));
+    }
+
     /// Waits until every device has its link-local address, so many for each host. Before, its carrier may not have been
     /// noticed yet, which takes up to 1 s, and the first neighbour solicitation of IPv6 would be lost, and repeated after 1 s
     /// (RFC 4861, section 10).

@@ -7,6 +7,8 @@ mod numbers;
 mod paths;
 mod tunnel;
 
+use std::collections::BTreeSet;
+
 use bentpipe_sys::route::MAIN_TABLE;
 use serde::Serialize;
 use serde_json::Value;
@@ -130,6 +132,15 @@ fn of_pep(
     if are_up {
         checks.push(source_marks(machine, &listed));
         checks.push(paths::check(machine, config)?);
+    }
+    let selecting: BTreeSet<_> = config.selecting_interfaces().collect();
+    let selecting = selecting.into_iter().filter(|name| Some(*name) != device);
+    for name in selecting.filter(|name| !listed.contains(name)) {
+        // An interface that is down merely has no connections.
+        checks.push(match links.contains_key(name) {
+            true => Check::passed(format!("interface {name}"), "It exists."),
+            false => interface(name, &links),
+        });
     }
     checks.push(path_mtu(machine));
     checks.push(filters::check(machine, pep.mark, table)?);

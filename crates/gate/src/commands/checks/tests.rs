@@ -152,6 +152,18 @@ fn on_a_healthy_router_all_checks_are_passed() {
     );
 }
 
+/// Given interfaces that select connections, expect each to exist, up or down, and one check of it.
+#[test]
+fn interfaces_that_select_connections_exist() {
+    let config = config("pep.except.interfaces = ['lan0', 'wg0']\npep.only.interfaces = ['wg0']");
+    let found = "interface wg0: It does not exist; there are lan0, lo, sat0; to fix it: name one that exists in \
+                 the configuration";
+    assert_eq!(failures(&Fake::default(), &config), [found]);
+    let machine = lacking(|it| it.links["wg0"] = json!({"flags": []}));
+    let checks = checks_of(&machine, &config, Options::default());
+    assert_eq!(summary(&checks), "15 checks passed, 0 failed");
+}
+
 /// A machine that lacks one thing.
 fn lacking(change: impl FnOnce(&mut Fake)) -> Fake {
     let mut machine = Fake::default();

@@ -70,13 +70,15 @@ fn the_status_fits_80_columns() {
     let (mut status, now_s) = status_of(workers, 0.0);
     let networks = ["2001:db8:1::/48", "2001:db8:2::/48", "2001:db8:3::/48", "10.0.0.0/8"];
     let networks = networks.map(str::to_owned).to_vec();
-    status.described.only = Some(SelectionText { networks, ports: Vec::new() });
+    status.described.only = Some(SelectionText { networks, ..SelectionText::default() });
     let ports = vec![Ports::of(&[22, 22]), Ports::of(&[5_000, 5_999])];
-    status.described.except = Some(SelectionText { networks: Vec::new(), ports });
+    let interfaces = vec!["wg0".to_owned(), "lan1.7".to_owned()];
+    status.described.except = Some(SelectionText { ports, interfaces, ..SelectionText::default() });
     let lines = status.lines(now_s);
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
     for line in [
         "left out, ports             22, 5000-5999",
+        "left out, interfaces        wg0, lan1.7",
         "only split, networks        4 entries",
         "open connections            1,234 of 10,000",
         "legs to the hosts           mean RTT 1.5 ms, 1 segment retransmitted",
