@@ -8,6 +8,7 @@ with the static one. Packages of other architectures are only unpacked.
 
 from __future__ import annotations
 
+import gzip
 import platform
 import shutil
 import subprocess
@@ -51,6 +52,10 @@ test -z "$(nft list ruleset)"
 """
 ADMINISTRATION: Final = ("info", "updates", "triggers", "parts")
 SIZE_MAX: Final = 8_000_000
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = "bentpipe-gate.8"
+# Images of containers often leave out manual pages.
+INSTALL: Final = ("dpkg", "--force-script-chrootless", "--path-include=/usr/share/man/*")
 
 
 def check(folder: Path, root: Path) -> None:
@@ -63,20 +68,28 @@ def check(folder: Path, root: Path) -> None:
         if architecture != own:
             subprocess.run(["dpkg-deb", "-x", package, bare], check=True)
         else:
-            install = ["dpkg", f"--root={bare}", "--force-script-chrootless", "--install", package]
-            subprocess.run(install, check=True)
-        program = bare / "usr/sbin/bentpipe-gate"
-        if program.stat().st_size > SIZE_MAX:
-            sys.exit(f"{program}: it has more than {SIZE_MAX} B")
-        unit = bare / "usr/lib/systemd/system/bentpipe-gate@.service"
-        if f"ExecStart={Path('/usr/sbin/bentpipe-gate')} up" not in unit.read_text():
-            sys.exit(f"{unit}: it does not start the program")
+            subprocess.run([*INSTALL, f"--root={bare}", "--install", package], check=True)
+        check_files(bare)
         if architecture == own:
             run_gateway(bare, "/usr/sbin/bentpipe-gate")
     bare = root / "static"
     new_root(bare)
     shutil.copy(folder / f"bentpipe-gate-{platform.machine()}", bare / "bentpipe-gate")
     run_gateway(bare, "/bentpipe-gate")
+
+
+def check_files(bare: Path) -> None:
+    """Check the program, the unit and the manual page that a package has installed."""
+    program = bare / "usr/sbin/bentpipe-gate"
+    if program.stat().st_size > SIZE_MAX:
+        sys.exit(f"{program}: it has more than {SIZE_MAX} B")
+    unit = bare / "usr/lib/systemd/system/bentpipe-gate@.service"
+    if f"ExecStart={Path('/usr/sbin/bentpipe-gate')} up" not in unit.read_text():
+        sys.exit(f"{unit}: it does not start the program")
+    page = bare / f"usr/share/man/man8/{PAGE}.gz"
+    source = ROOT / "crates/gate" / PAGE
+    if not page.is_file() or gzip.decompress(page.read_bytes()) != source.read_bytes():
+        sys.exit(f"{page}: it is not {source}, compressed")
 
 
 def new_root(bare: Path) -> None:

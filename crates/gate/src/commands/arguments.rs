@@ -12,7 +12,7 @@ use super::folder::{base_folder, gateway_names};
 const SUFFIX: &str = ".toml";
 const COLUMNS: usize = 80;
 const TEMPLATE: &str = "{usage-heading} {usage}\n\n{about-with-newline}\n{all-args}{after-help}\n";
-const CODES: &str = "Exit codes:
+pub(super) const CODES: &str = "Exit codes:
   0    it is done
   2    wrong arguments, a wrong configuration, or no such gateway
   3    the gateway cannot work here, is up already, or has ended by itself

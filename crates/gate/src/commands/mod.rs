@@ -336,4 +336,6 @@ fn end_text(name: &str) -> String {
 }
 
 #[cfg(test)]
+mod man_page;
+#[cfg(test)]
 mod tests;

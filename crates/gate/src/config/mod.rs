@@ -31,7 +31,7 @@ use crate::transparent::marks;
 pub use self::fields::placeholder_key;
 pub use self::reader::{Problem, Problems};
 
-const FIELDS: [&str; 10] =
+pub(crate) const FIELDS: [&str; 10] =
     ["name", "functions", "lan", "link", "pep", "tunnel", "metrics", "user", "mark", "route_table"];
 const FUNCTIONS: [&str; 2] = ["pep", "tunnel"];
 /// Far more than a person writes.
