@@ -23,6 +23,7 @@ pub mod signals;
 pub mod sockets;
 pub mod sysctl;
 pub mod tcp_sockets;
+pub mod time_wait;
 pub mod timestamps;
 pub mod tun;
 mod unshare;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::net::netlink::NETFILTER;
+use rustix::net::netlink::{NETFILTER, SOCK_DIAG};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
@@ -54,6 +54,11 @@ impl RequestSocket {
     /// Opens a socket of nfnetlink in the calling thread's network namespace.
     pub(crate) fn netfilter() -> io::Result<Self> {
         Self::open(Some(NETFILTER))
+    }
+
+    /// Opens a socket of sock_diag(7) in the calling thread's network namespace.
+    pub(crate) fn diag() -> io::Result<Self> {
+        Self::open(Some(SOCK_DIAG))
     }
 
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {

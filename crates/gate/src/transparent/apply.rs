@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bentpipe_sys::interface::Interface;
 use bentpipe_sys::nftables::Batch;
 use bentpipe_sys::route::{MarkRule, Route, RouteKind, Routes};
+use bentpipe_sys::time_wait;
 
 use super::rules::{Rules, marks};
 use super::table;
@@ -46,7 +47,9 @@ impl Rules {
     /// # Errors
     /// As [`Rules::add`]; then they pass after [`LEASE`](super::LEASE).
     pub fn release(&self) -> io::Result<()> {
-        self.commit(table::release)
+        let released = self.commit(table::release);
+        self.end_time_wait();
+        released
     }
 
     /// Holds new connections for the relay during the next [`LEASE`](super::LEASE). A table that another program has removed, for
@@ -69,7 +72,15 @@ impl Rules {
     /// As [`Rules::add`].
     pub fn remove(&self) -> io::Result<()> {
         self.remove_routes();
-        self.commit(table::remove)
+        let removed = self.commit(table::remove);
+        self.end_time_wait();
+        removed
+    }
+
+    /// Ends what is left of the legs to clients. Otherwise the kernel would not forward a connection from the same port, for
+    /// a minute: where the kernel cannot end them, it does so then.
+    fn end_time_wait(&self) {
+        let _ = time_wait::end_all(self.client_leg_mark());
     }
 
     /// Applies changes to the table, all or none.

@@ -111,7 +111,8 @@ impl Rules {
             let keep = vec![source, Expression::SourceNat { is_ipv6 }];
             add(batch, "postrouting", [to_relay, syns(), version(is_ipv6), keep]);
         }
-        let Some(from) = self.clients() else { return };
+        let both: Vec<_> = self.sides.iter().flat_map(|side| side.interfaces.clone()).collect();
+        let Some(from) = from_any(&both) else { return };
         batch.add_chain(LEGS, None);
         for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
             let held = [load_ends(is_ipv6), vec![lookup(set)], is_alive()].concat();
@@ -144,36 +145,27 @@ impl Rules {
         }
     }
 
-    /// The chain for SYNs that open nothing: those of the relay with which a connection is reopened and, while none is held,
-    /// those of clients from a port of which a socket is left, since the kernel does not forward them. A leg to a client that
-    /// is open takes one as any host does. A socket in TIME-WAIT is removed when one is assigned to a listener in its place,
-    /// of any process that is left; then the SYN is dropped. A client repeats its own, which passes.
-    fn add_reopening(&self, batch: &mut Batch) {
-        batch.add_chain(REOPENING, None);
-        let leg = self.client_leg_mark().to_ne_bytes();
-        add(batch, REOPENING, [equal(Field::SocketMark, &leg), vec![accept()]]);
-        let mut listeners = self.sides.iter().map(|side| &side.listeners);
-        for ports in listeners.find(|listeners| !listeners.is_empty()).into_iter().flatten() {
+    /// The chain that leads SYNs to the listeners, and the one for SYNs that open nothing. A leg to a client that is open
+    /// takes one as any host does. A socket in TIME-WAIT is removed when one is assigned to a listener in its place; then
+    /// the SYN is dropped.
+    fn add_prerouting(&self, batch: &mut Batch) {
+        let listener = self.sides.iter().flat_map(|side| &side.listeners).next();
+        if let Some(ports) = listener {
+            batch.add_chain(REOPENING, None);
+            let leg = self.client_leg_mark().to_ne_bytes();
+            add(batch, REOPENING, [equal(Field::SocketMark, &leg), vec![accept()]]);
             for (&port, is_ipv6) in ports.iter().zip(VERSIONS) {
                 add(batch, REOPENING, [to_listener(port, is_ipv6)]);
             }
+            batch.add_rule(REOPENING, &[Expression::Verdict(Verdict::Drop)]);
         }
-        batch.add_rule(REOPENING, &[Expression::Verdict(Verdict::Drop)]);
-    }
-
-    /// The chain that leads SYNs to the listeners, or to the one above.
-    fn add_prerouting(&self, batch: &mut Batch) {
-        self.add_reopening(batch);
         batch.add_chain("prerouting", filter(Hook::Prerouting, MANGLE));
         let from_relay = || equal(Field::IngressName, &name_bytes("lo"));
-        for is_ipv6 in VERSIONS {
-            let reopens = [no_hops(is_ipv6), tcp(), vec![goto(REOPENING)]].concat();
-            add(batch, "prerouting", [from_relay(), self.is_syn_to_relay(), reopens]);
-        }
-        if let Some(from) = self.clients() {
-            let syn = [tcp(), syn_flags()].concat();
-            let goto = vec![goto(REOPENING)];
-            add(batch, "prerouting", [from, syn, is_not_alive(), transparent_socket(), goto]);
+        if listener.is_some() {
+            for is_ipv6 in VERSIONS {
+                let reopens = [no_hops(is_ipv6), tcp(), vec![goto(REOPENING)]].concat();
+                add(batch, "prerouting", [from_relay(), self.is_syn_to_relay(), reopens]);
+            }
         }
         for side in Side::ALL {
             for (process, ports) in self.sides[side as usize].listeners.iter().enumerate() {
@@ -228,12 +220,6 @@ impl Rules {
             (0..modulus).map(|process| (process, Verdict::Goto(chain(process as usize)))),
         );
         vec![Expression::Load(Field::SymmetricHash { modulus }, 0), map]
-    }
-
-    /// A packet comes from the clients of any side.
-    fn clients(&self) -> Option<Expressions> {
-        let both: Vec<_> = self.sides.iter().flat_map(|side| side.interfaces.clone()).collect();
-        from_any(&both)
     }
 
     /// The mark of a SYN on its way to the relay.
@@ -294,11 +280,6 @@ fn add_selected(batch: &mut Batch) {
 /// Whether the relay is there.
 fn is_alive() -> Expressions {
     vec![Expression::Load(Field::Protocol, 0), lookup(ALIVE)]
-}
-
-fn is_not_alive() -> Expressions {
-    let absent = Expression::Lookup { set: ALIVE, is_inverted: true };
-    vec![Expression::Load(Field::Protocol, 0), absent]
 }
 
 fn change_ends(operation: SetOperation, set: &'static str, is_ipv6: bool) -> Expressions {

@@ -1,7 +1,6 @@
 //! A daemon with a fault at a random moment, under traffic.
 //!
-//! By hand, and in `make test-all`: `BENTPIPE_STRESS=100` for so many of each fault, also of those after which a part does not run for a while.
-//! Some connections take longer than they should after these (docs/model/pep.md).
+//! `BENTPIPE_STRESS=100` for so many of each fault.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -221,10 +220,7 @@ fn a_fault_of_a_gateway_breaks_nothing_else() {
     let listener = setup.router.on(Host::Server, bind);
     listener.set_nonblocking(true).expect("a listener");
     let mut rng = Rng::stream(seed, "faults");
-    let faults: Vec<_> =
-        Fault::ALL.into_iter().filter(|fault| times > 1 || !fault.is_silent()).collect();
-    for number in 0..times * faults.len() {
-        let fault = faults[number % faults.len()];
+    for (number, fault) in (0..times).flat_map(|number| Fault::ALL.map(|fault| (number, fault))) {
         let outcomes = Outcomes::default();
         let longest = under_traffic(&setup, (&probed, &listener), &outcomes, &mut rng, fault);
         let [whole, reset, truncated] = [&outcomes.whole, &outcomes.reset, &outcomes.truncated]

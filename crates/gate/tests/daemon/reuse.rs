@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, bind, connect, sendto, s
 use rustix::process::Signal;
 
 use crate::router::{Host, SERVERS, TIMEOUT, until, worker};
-use crate::setup::{Setup, is_possible, pep};
+use crate::setup::{PROGRAM, Setup, is_possible, pep};
 use crate::streams::stress;
 
 /// A SYN that is lost is repeated after 1 s (RFC 6298).
@@ -154,20 +154,24 @@ fn a_port_in_time_wait_is_used_again_beyond_the_limit() {
     assert_eq!((state.split_connections, state.reset_connections), (8, 0));
 }
 
-/// Given ports of a client of which a leg is in TIME-WAIT, and then a worker that hangs, so that nothing is held any more,
-/// expect connections from these ports to pass when the client repeats its SYN. Without the gateway's sockets they would pass
-/// at once.
+/// Given ports of a client of which a leg is in TIME-WAIT, of a daemon that has ended, and another one with more workers, of
+/// which one hangs, so that nothing is held: expect connections from these ports to pass when the client repeats its SYN at the
+/// latest. The marks of both daemons differ.
 #[test]
-fn a_port_in_time_wait_is_used_again_while_nothing_is_held() {
+fn a_port_in_time_wait_of_an_earlier_daemon_is_used_again() {
     if !is_possible() {
         return;
     }
-    let setup = Setup::with("silent", |plan| pep(plan).workers = 2);
+    let mut setup = Setup::new("earlier");
     let listeners = SERVERS.map(|address| setup.listen(address));
     for listener in &listeners {
         use_port(&setup, 5_001, listener, true);
     }
     setup.state(|state| state.split_connections == 2 && state.open_connections == 0);
+    setup.signal(setup.daemon.id(), Signal::TERM);
+    setup.daemon.wait().expect("it ends");
+    pep(&mut setup.plan).workers = 3;
+    setup.daemon = setup.router.start(PROGRAM, &setup.plan);
     setup.signal(worker(&setup.daemon), Signal::STOP);
     until(|| !setup.router.gateway("nft list set inet bentpipe alive").contains("expires"));
     for listener in &listeners {
@@ -176,7 +180,31 @@ fn a_port_in_time_wait_is_used_again_while_nothing_is_held() {
         assert!(clock.now() < REPEATED_ONCE, "{}", clock.now());
         end(server, client);
     }
-    assert_eq!(setup.state(|_| true).split_connections, 2);
+}
+
+/// Given ports of a client of which a leg is in TIME-WAIT, and then a daemon that is killed and whose rules are removed, as its
+/// unit does, expect connections from these ports to pass at once.
+#[test]
+fn a_port_in_time_wait_is_used_again_when_the_rules_were_removed() {
+    if !is_possible() {
+        return;
+    }
+    let mut setup = Setup::new("removed");
+    let listeners = SERVERS.map(|address| setup.listen(address));
+    for listener in &listeners {
+        use_port(&setup, 5_001, listener, true);
+    }
+    setup.state(|state| state.split_connections == 2 && state.open_connections == 0);
+    let left = || setup.router.gateway("ss -Htn state time-wait sport = 80").lines().count();
+    assert_eq!(left(), 2);
+    setup.signal(setup.daemon.id(), Signal::KILL);
+    assert!(setup.remove().status.success());
+    assert_eq!(left(), 0);
+    setup.daemon.wait().expect("it ends");
+    for listener in &listeners {
+        let (client, server) = open_at_once(&setup, 5_001, listener);
+        end(server, client);
+    }
 }
 
 /// Given a server that ended its connection first and does not acknowledge the client's FIN until it is retransmitted, after
