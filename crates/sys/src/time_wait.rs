@@ -1,4 +1,4 @@
-//! Sockets in TIME-WAIT that end before their time, as `ss -K` ends them (sock_diag(7)).
+//! Destroys sockets in TIME-WAIT, as `ss -K` does (sock_diag(7)).
 //!
 //! A router that has one in its own name does not forward the packets of a connection with the same addresses and ports.
 
@@ -21,11 +21,11 @@ const REQUEST_ENDS: usize = 8;
 const MESSAGE_BYTES: usize = 72;
 const MESSAGE_ENDS: std::ops::Range<usize> = 4..52;
 
-/// Ends the sockets in TIME-WAIT that have this mark, in the calling thread's network namespace. It requires `CAP_NET_ADMIN`.
+/// Destroys the sockets in TIME-WAIT that have this mark, in the calling thread's network namespace. It requires `CAP_NET_ADMIN`.
 ///
 /// # Errors
-/// The kernel's error, for instance if it lacks `CONFIG_INET_DIAG_DESTROY`, or is older than 6.1.
-pub fn end_all(mark: u32) -> io::Result<()> {
+/// The kernel's error, for instance if it lacks `CONFIG_INET_DIAG_DESTROY`, or can destroy no sockets in TIME-WAIT.
+pub fn destroy_all(mark: u32) -> io::Result<()> {
     let socket = RequestSocket::diag()?;
     for family in FAMILIES {
         let mut found = Vec::new();
@@ -35,8 +35,8 @@ pub fn end_all(mark: u32) -> io::Result<()> {
         // What was read of a table that changed meanwhile was there.
         dumped.or_else(ignore(io::ErrorKind::Interrupted))?;
         for request in found {
-            let ended = socket.change(SOCK_DESTROY, 0, &request);
-            ended.or_else(ignore(io::ErrorKind::NotFound))?;
+            let destroyed = socket.change(SOCK_DESTROY, 0, &request);
+            destroyed.or_else(ignore(io::ErrorKind::NotFound))?;
         }
     }
     Ok(())

@@ -29,6 +29,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// One of each kind.
+    fn all() -> impl Iterator<Item = Self> {
+        let versions = [Version::V4, Version::V6];
+        Side::ALL.into_iter().flat_map(move |side| versions.map(|version| Self { side, version }))
+    }
+
     /// Parses a message. `None` if it is none of these.
     #[must_use]
     pub fn parse(message: &[u8]) -> Option<Self> {
@@ -72,25 +78,28 @@ pub(super) struct BrokeredSockets {
 }
 
 impl BrokeredSockets {
-    /// Asks for sockets of each kind, so that the first connection does not wait for them.
+    /// Takes sockets of each kind, so that the first connection does not wait for them. Those that do not come in time are
+    /// taken later.
     pub(super) fn new(channel: OwnedFd) -> Self {
         let mut pools = Pools::default();
-        for side in Side::ALL {
-            for version in [Version::V4, Version::V6] {
-                let request = Request { side, version };
-                let sent = send(&channel, &request.message(), &[]);
-                pools.of(request).is_requested = sent.is_ok();
-            }
+        let supply = Self { channel, pools: Mutex::default() };
+        for request in Request::all() {
+            let sent = send(&supply.channel, &request.message(), &[]);
+            pools.of(request).is_requested = sent.is_ok();
         }
-        Self { channel, pools: Mutex::new(pools) }
+        for request in Request::all() {
+            let _ = supply.receive(&mut pools, request);
+        }
+        Self { pools: Mutex::new(pools), ..supply }
     }
 
-    /// Adds the sockets of the next answer to their pool, those for which this process has room.
+    /// Adds the sockets of the next answer, which may be that to another request, to their pool, those for which this process
+    /// has room.
     ///
     /// # Errors
     /// It has room for none, or the privileged part is gone, or does not answer: then the connection passes, instead of all
     /// that come after it.
-    fn receive(&self, pools: &mut Pools) -> io::Result<()> {
+    fn receive(&self, pools: &mut Pools, request: Request) -> io::Result<()> {
         let mut channel = [PollFd::new(&self.channel, PollFlags::IN)];
         let timeout = if pools.is_late { NO_WAIT } else { WAIT };
         let ready = rustix::io::retry_on_intr(|| poll(&mut channel, Some(&timeout)))?;
@@ -105,7 +114,7 @@ impl BrokeredSockets {
         pool.sockets.extend(sockets);
         pool.is_requested = false;
         match missing {
-            Some(missing) if pool.sockets.is_empty() => Err(missing.into()),
+            Some(missing) if pool.sockets.is_empty() && answered == request => Err(missing.into()),
             _ => Ok(()),
         }
     }
@@ -121,7 +130,7 @@ impl Sockets for BrokeredSockets {
             pool.is_requested = true;
         }
         while pools.of(request).sockets.is_empty() && pools.of(request).is_requested {
-            self.receive(&mut pools)?;
+            self.receive(&mut pools, request)?;
         }
         let socket = pools.of(request).sockets.pop();
         socket.ok_or_else(|| io::Error::other("the privileged part has no more sockets"))

@@ -47,9 +47,7 @@ impl Rules {
     /// # Errors
     /// As [`Rules::add`]; then they pass after [`LEASE`](super::LEASE).
     pub fn release(&self) -> io::Result<()> {
-        let released = self.commit(table::release);
-        self.end_time_wait();
-        released
+        self.commit(table::release)
     }
 
     /// Holds new connections for the relay during the next [`LEASE`](super::LEASE). A table that another program has removed, for
@@ -66,21 +64,17 @@ impl Rules {
         })
     }
 
-    /// Removes all rules. Those that are not there are no error.
+    /// Removes all rules, and what TIME-WAIT has left of the legs to clients: without the rules the kernel neither answers nor
+    /// forwards a SYN from the same port, for a minute. Those that are not there are no error.
     ///
     /// # Errors
     /// As [`Rules::add`].
     pub fn remove(&self) -> io::Result<()> {
         self.remove_routes();
         let removed = self.commit(table::remove);
-        self.end_time_wait();
+        // Where the kernel cannot do it, nothing else can.
+        let _ = time_wait::destroy_all(self.client_leg_mark());
         removed
-    }
-
-    /// Ends what is left of the legs to clients. Otherwise the kernel would not forward a connection from the same port, for
-    /// a minute: where the kernel cannot end them, it does so then.
-    fn end_time_wait(&self) {
-        let _ = time_wait::end_all(self.client_leg_mark());
     }
 
     /// Applies changes to the table, all or none.

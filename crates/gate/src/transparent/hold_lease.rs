@@ -2,25 +2,25 @@
 //!
 //! A SYN that arrives while they do not passes by itself. If the SYN holder opened a leg for an earlier copy of it, too, the
 //! server would see two connections with the same addresses and ports. And a SYN that was held is lost for its client, which
-//! repeats it after a second: so one that arrives between the renewal of the rules and the news of it waits for the news.
+//! repeats it after a second: so one that arrives after the rules were renewed, and before the lease is renewed here, waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sys::clock::Clock;
 
-/// For so long a client has not repeated a SYN, which it does after 1 s (RFC 6298, section 2).
-const UNREPEATED: Duration = Duration::from_millis(900);
+/// A client does not repeat a SYN earlier than this: it does so after 1 s (RFC 6298, section 2).
+const REPEATED_AFTER: Duration = Duration::from_millis(900);
 
-/// What is known of the rules while a SYN waited that they held.
+/// What is known of a SYN that the rules have held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
-    /// No copy of it has passed.
-    Whole,
-    /// The same; but its next copy passes, unless the rules are renewed before. That may have happened already.
-    Ending,
+pub(super) enum HoldState {
+    /// No copy of it has passed, and the next one is held as well.
+    Held,
+    /// No copy of it has passed; the next one does, unless the rules are renewed before, or were renewed already.
+    LeaseEnded,
     /// A copy of it may have passed.
-    Broken,
+    MayHavePassed,
 }
 
 /// See the module documentation.
@@ -61,15 +61,15 @@ impl HoldLease {
     }
 
     /// What is known of a SYN that was held, and arrived at this time at the earliest.
-    pub(super) fn of_syn(&self, arrived: Instant, now: Instant) -> Hold {
-        let (holds, is_fresh) = (self.holds(now), now.saturating_since(arrived) < UNREPEATED);
+    pub(super) fn state_of(&self, arrived: Instant, now: Instant) -> HoldState {
+        let (holds, is_fresh) = (self.holds(now), now.saturating_since(arrived) < REPEATED_AFTER);
         match (holds, is_fresh) {
-            (true, true) => Hold::Whole,
+            (true, true) => HoldState::Held,
             (true, false) if self.since_ns.load(Ordering::Acquire) <= arrived.as_nanos() => {
-                Hold::Whole
+                HoldState::Held
             }
-            (false, true) => Hold::Ending,
-            (_, false) => Hold::Broken,
+            (false, true) => HoldState::LeaseEnded,
+            (_, false) => HoldState::MayHavePassed,
         }
     }
 }
@@ -82,18 +82,18 @@ mod tests {
         start + Duration::from_millis(milliseconds)
     }
 
-    /// Given rules that were never renewed, expect a SYN that they held to wait until its client repeats it; given the news
-    /// of the renewal in the meantime, expect it to be split, and a later one to be split however long it waited.
+    /// Given a lease that was never renewed, expect a SYN that the rules held to wait until its client repeats it; given its
+    /// renewal in the meantime, expect it to be split, and a later one to be split however long it waited.
     #[test]
-    fn a_syn_waits_for_the_news_that_it_was_held() {
+    fn a_syn_waits_for_the_lease() {
         let lease = HoldLease::default();
         let start = lease.now();
-        assert_eq!(lease.of_syn(start, after(start, 899)), Hold::Ending);
-        assert_eq!(lease.of_syn(start, after(start, 900)), Hold::Broken);
+        assert_eq!(lease.state_of(start, after(start, 899)), HoldState::LeaseEnded);
+        assert_eq!(lease.state_of(start, after(start, 900)), HoldState::MayHavePassed);
         lease.renew(after(start, 10_000));
-        assert_eq!(lease.of_syn(start, after(start, 899)), Hold::Whole);
+        assert_eq!(lease.state_of(start, after(start, 899)), HoldState::Held);
         let renewed = lease.now();
-        assert_eq!(lease.of_syn(renewed, after(renewed, 5_000)), Hold::Whole);
+        assert_eq!(lease.state_of(renewed, after(renewed, 5_000)), HoldState::Held);
     }
 
     /// Given rules that have expired and are renewed, expect no SYN to be split that may be older and was repeated.
@@ -106,7 +106,7 @@ mod tests {
         assert!(!lease.holds(lease.now()));
         while lease.now() == start {}
         lease.renew(after(start, 10_000));
-        assert_eq!(lease.of_syn(start, after(start, 5_000)), Hold::Broken);
-        assert_eq!(lease.of_syn(start, after(start, 899)), Hold::Whole);
+        assert_eq!(lease.state_of(start, after(start, 5_000)), HoldState::MayHavePassed);
+        assert_eq!(lease.state_of(start, after(start, 899)), HoldState::Held);
     }
 }

@@ -17,7 +17,7 @@ use rustix::net::{SendFlags, sendto, sockopt};
 use slab::Slab;
 
 use super::SYN_BYTES_MAX;
-use super::hold_lease::{Hold, HoldLease};
+use super::hold_lease::{HoldLease, HoldState};
 use super::shared_admission::{DaemonAdmission, HeldSyn, PendingLeg, SharedAdmission, version};
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn, Unreachable};
@@ -28,15 +28,15 @@ use crate::relay::Dial;
 const EVENTS: usize = 256;
 /// SYNs that are read before servers' answers have their turn.
 const SYNS: usize = 64;
-/// The most SYNs that wait for the news that the rules hold them.
-const EARLY_MAX: usize = 64;
+/// The most SYNs that wait for the lease to be renewed here.
+const WAITING_MAX: usize = 512;
 const CHECK: Duration = Duration::from_secs(1);
 /// The most SYNs that went on to the relay and may have to do so again. Nearly all are accepted within a millisecond.
 const HANDED_MAX: usize = 64;
 /// The first time after which one does. It is above the round-trip time of a satellite link, and below the time after which a
 /// client repeats its SYN (RFC 6298).
 const HANDED_AGAIN: Duration = Duration::from_millis(700);
-/// While SYNs wait for the end of earlier connections, or for the news that they are held.
+/// While SYNs wait for the end of earlier connections, or for the lease to be renewed here.
 const DEFERRED_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const STOP: u64 = u64::MAX;
 /// The tokens of taps are above those of legs.
@@ -92,7 +92,7 @@ impl SynHolder {
             emptied: vec![lease.now(); taps.syns.len()],
             taps,
             lease,
-            early: VecDeque::new(),
+            waiting: VecDeque::new(),
             legs: Slab::new(),
             handed: VecDeque::new(),
             admission: Arc::clone(&admission),
@@ -152,8 +152,8 @@ struct Worker {
     /// When nothing waited in each tap for SYNs the last time that is known.
     emptied: Vec<Instant>,
     lease: Arc<HoldLease>,
-    /// SYNs that wait for the news that the rules hold them, with the time at which they arrived at the earliest.
-    early: VecDeque<(Instant, Syn, Side)>,
+    /// SYNs that the rules have held, while the lease has ended here, with the earliest time at which they can have arrived.
+    waiting: VecDeque<(Instant, Syn, Side)>,
     /// The legs of SYNs that are held; their numbers are their tokens.
     legs: Slab<(Ends, OwnedFd)>,
     /// SYNs that went on to the relay, with the time of it.
@@ -169,7 +169,7 @@ impl Worker {
         let mut buffer = [MaybeUninit::<Event>::uninit(); EVENTS];
         let mut checked = self.lease.now();
         loop {
-            let waits = !self.early.is_empty() || self.admission.lock().next_due_at().is_some();
+            let waits = !self.waiting.is_empty() || self.admission.lock().next_due_at().is_some();
             let timeout = if waits { DEFERRED_TIMEOUT } else { WAKE_TIMEOUT };
             let asked = self.lease.now();
             let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
@@ -200,7 +200,7 @@ impl Worker {
             for tap in tapped {
                 self.read(tap, now);
             }
-            self.retry_early(now);
+            self.retry_waiting();
             self.retry(now);
             self.hand_again(now);
             if now.saturating_since(checked) >= CHECK {
@@ -222,9 +222,9 @@ impl Worker {
             };
             // Connection tracking has verified the checksum, or a sender on this machine leaves it to the device.
             if let Some(syn) = Syn::parse(packet, false) {
-                self.on_syn(arrived, syn, side, now);
+                self.on_syn(arrived, syn, side);
             } else if let Some(ends) = Ends::of_other(packet)
-                && self.lease.holds(now)
+                && self.lease.holds(self.lease.now())
             {
                 // A client answers a server, which was not seen to answer, on a connection that the relay does not have.
                 self.on_asymmetric(&ends, now);
@@ -233,22 +233,25 @@ impl Worker {
     }
 
     /// A SYN that was held, and arrived at this time at the earliest. One that is dropped is repeated by its client.
-    fn on_syn(&mut self, arrived: Instant, syn: Syn, side: Side, now: Instant) {
-        match self.lease.of_syn(arrived, now) {
-            Hold::Whole => {
+    fn on_syn(&mut self, arrived: Instant, syn: Syn, side: Side) {
+        // The thread may not have run since it woke up, while the lease ended.
+        let now = self.lease.now();
+        match self.lease.state_of(arrived, now) {
+            HoldState::Held => {
                 let decision = self.admission.lock().on_syn(syn.ends(), syn.number(), side, now);
                 self.carry_out(decision, syn, side, now);
             }
-            Hold::Ending if self.early.len() < EARLY_MAX => {
-                self.early.push_back((arrived, syn, side));
+            HoldState::LeaseEnded if self.waiting.len() < WAITING_MAX => {
+                self.waiting.push_back((arrived, syn, side));
             }
-            Hold::Ending | Hold::Broken => {}
+            HoldState::LeaseEnded | HoldState::MayHavePassed => {}
         }
     }
 
-    fn retry_early(&mut self, now: Instant) {
-        for (arrived, syn, side) in std::mem::take(&mut self.early) {
-            self.on_syn(arrived, syn, side, now);
+    fn retry_waiting(&mut self) {
+        for _ in 0..self.waiting.len() {
+            let Some((arrived, syn, side)) = self.waiting.pop_front() else { return };
+            self.on_syn(arrived, syn, side);
         }
     }
 
@@ -269,7 +272,7 @@ impl Worker {
             && let Some((_, syn, side)) = self.handed.pop_front()
         {
             if self.admission.lock().is_started(&syn.ends()) {
-                if !self.lease.holds(now) {
+                if !self.lease.holds(self.lease.now()) {
                     self.send_to_relay(&syn, side);
                 }
                 self.remember_handed(syn, side, now);

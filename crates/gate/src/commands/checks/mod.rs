@@ -136,11 +136,7 @@ fn of_pep(
     let selecting: BTreeSet<_> = config.selecting_interfaces().collect();
     let selecting = selecting.into_iter().filter(|name| Some(*name) != device);
     for name in selecting.filter(|name| !listed.contains(name)) {
-        // An interface that is down merely has no connections.
-        checks.push(match links.contains_key(name) {
-            true => Check::passed(format!("interface {name}"), "It exists."),
-            false => interface(name, &links),
-        });
+        checks.push(selecting_interface(name, &links));
     }
     checks.push(path_mtu(machine));
     checks.push(filters::check(machine, pep.mark, table)?);
@@ -220,6 +216,17 @@ fn interface(name: &str, links: &std::collections::BTreeMap<String, Value>) -> C
         return Check::passed(title, "It is up.");
     }
     Check::failed(title, "It is down.", format!("ip link set {name} up"))
+}
+
+/// One that is down, or not there yet, merely has no connections.
+fn selecting_interface(name: &str, links: &std::collections::BTreeMap<String, Value>) -> Check {
+    match links.contains_key(name) {
+        true => Check::passed(format!("interface {name}"), "It exists."),
+        false => {
+            let Check { name, found, fix, .. } = interface(name, links);
+            Check::advised(name, found, fix)
+        }
+    }
 }
 
 fn forwarding(machine: &dyn Machine) -> Done<Check> {
