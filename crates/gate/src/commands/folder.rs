@@ -8,6 +8,7 @@
 //! - `log`: what the daemon has printed, if it runs in the background.
 //! - `control`: a socket of the daemon, for a reload.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -274,17 +275,22 @@ fn is_same(one: &fs::Metadata, other: &fs::Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Whether a process is a daemon that holds a lock.
-fn holds(process: i32, lock: &fs::Metadata) -> bool {
+/// Whether a process holds the lock of a file, and not only reads it: fdinfo lists locks (proc(5)).
+///
+/// Its program may have any name.
+fn holds(process: i32, record: &fs::Metadata) -> bool {
     let folder = PathBuf::from(format!("/proc/{process}"));
-    let program = fs::read_link(folder.join("exe")).unwrap_or_default();
-    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // The file of a running program may have been replaced.
-    if name.trim_end_matches(" (deleted)") != PROGRAM {
-        return false;
-    }
+    let has_lock = |descriptor: &OsStr| {
+        fs::read_to_string(folder.join("fdinfo").join(descriptor)).is_ok_and(|info| {
+            info.lines().any(|line| {
+                line.starts_with("lock:") && line.contains("FLOCK") && line.contains("WRITE")
+            })
+        })
+    };
     let files = fs::read_dir(folder.join("fd")).into_iter().flatten().filter_map(Result::ok);
-    files.filter_map(|file| fs::metadata(file.path()).ok()).any(|file| is_same(&file, lock))
+    files
+        .filter(|file| fs::metadata(file.path()).is_ok_and(|opened| is_same(&opened, record)))
+        .any(|file| has_lock(&file.file_name()))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::kills::Ended;
 use crate::router::{Host, Router, TIMEOUT, until, worker};
 use crate::setup::{PROGRAM, is_possible, run};
+use crate::streams::stress;
 
 /// Addresses in the networks of the peer. The server has them, and the gateway a default route to it: what misses the tunnel
 /// arrives there in clear text.
@@ -183,12 +184,13 @@ fn socket(router: &Router, host: Host, address: &str) -> UdpSocket {
 
 /// Given datagrams for the networks of the peer each 5 ms, from a client and the gateway itself, when the worker is killed,
 /// and after a restart the whole daemon, expect none at the server in clear text, also while it starts again. Given an end by a
-/// signal, expect no route to be left, and connections to take the default route.
+/// signal, expect no route to be left, and connections to take the default route. `BENTPIPE_STRESS` times as many kills.
 #[test]
 fn a_killed_tunnel_lets_nothing_pass_in_clear_text() {
     if !is_possible() {
         return;
     }
+    let kills = stress(1).0;
     let mut tunneled = Tunneled::new("closed", FailMode::Closed);
     let received = BEHIND.map(|address| socket(&tunneled.router, Host::Server, address));
     let sending: Vec<_> = senders()
@@ -208,7 +210,7 @@ fn a_killed_tunnel_lets_nothing_pass_in_clear_text() {
         });
         // Ends the thread if a check fails, too.
         let _ended = Ended(&is_over);
-        for ends_worker in [true, false] {
+        for ends_worker in [true, false].repeat(kills) {
             assert!(!tunneled.end(ends_worker, Signal::KILL));
             assert_eq!(tunneled.closed(), NETWORKS);
             thread::sleep(Duration::from_millis(100));

@@ -1,5 +1,6 @@
 use std::cell::RefCell;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -81,6 +82,25 @@ fn a_lock_on_a_file_that_was_removed_is_taken_again() {
     let current = fs::metadata(folder.record_file()).expect("a file");
     assert!(is_same(&second.metadata().expect("a file"), &current));
     assert!(!is_same(&first.metadata().expect("a file"), &current));
+}
+
+/// Given a process that has inherited the lock, of a program of any name, and one that only reads the record, expect the first
+/// to be the daemon.
+#[test]
+fn a_daemon_is_found_by_its_lock_whatever_its_name() {
+    let _gateways = Gateways::new("holder");
+    let folder = GatewayFolder::new("sat");
+    let lock = folder.lock().expect("a free lock");
+    let reader = File::open(folder.record_file()).expect("a file");
+    let mut others = [lock.try_clone().expect("a descriptor"), reader]
+        .map(|file| Command::new("sleep").arg("60").stdin(file).spawn().expect("sleep runs"));
+    let found = folder.processes();
+    for other in &mut others {
+        other.kill().expect("it runs");
+        other.wait().expect("it ends");
+    }
+    assert_eq!(found, [others[0].id().cast_signed()]);
+    assert!(folder.processes().is_empty());
 }
 
 #[test]
