@@ -74,8 +74,10 @@ def check(folder: Path, root: Path) -> None:
             run_gateway(bare, "/usr/sbin/bentpipe-gate")
     bare = root / "static"
     new_root(bare)
-    shutil.copy(folder / f"bentpipe-gate-{platform.machine()}", bare / "bentpipe-gate")
-    run_gateway(bare, "/bentpipe-gate")
+    # Whoever downloads it may leave its name.
+    name = f"bentpipe-gate-{platform.machine()}"
+    shutil.copy(folder / name, bare / name)
+    run_gateway(bare, f"/{name}")
 
 
 def check_files(bare: Path) -> None:

@@ -333,7 +333,12 @@ def test_a_worker_whose_thread_hangs_is_replaced(gateway: Gateway, thread: str) 
     # It may go on, and has 10 s for it.
     assert daemons_of(gateway.name) == [parent, worker]
     wait_until(lambda: gateway.workers()["is_splitting"], timeout_s=25)
-    assert gateway.workers() == {"is_splitting": True, "missing": 0, "failures": 1}
+    assert gateway.workers() == {
+        "is_splitting": True,
+        "workers": 1,
+        "missing": 0,
+        "failures": 1,
+    }
     assert worker not in daemons_of(gateway.name)
     gateway.routers.download(1_000)
     gateway.wait_for_split(2)

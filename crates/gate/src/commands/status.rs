@@ -107,11 +107,16 @@ fn splitting_lines(workers: &Value, age_s: f64) -> Vec<String> {
     if age_s >= SILENT_S {
         lines.push(row("new connections", &format!("unknown: no counters for {age_s:.0} s")));
     } else if workers["is_splitting"] == false {
-        let reason = match count(workers, "missing") {
-            0 => "no rules in force".to_owned(),
-            missing => format!("{} missing", counted(missing, "worker")),
+        let text = match (count(workers, "missing"), count(workers, "workers")) {
+            (0, _) => "pass without the PEP: no rules in force".to_owned(),
+            (missing, all) if missing < all => {
+                format!("a share passes unsplit: {missing} of {all} workers missing")
+            }
+            (missing, _) => {
+                format!("pass without the PEP: {} missing", counted(missing, "worker"))
+            }
         };
-        lines.push(row("new connections", &format!("pass without the PEP: {reason}")));
+        lines.push(row("new connections", &text));
     }
     match count(workers, "failures") {
         0 => {}

@@ -30,7 +30,7 @@ pub(super) fn text(state: &State, bounds: Option<&Bounds>) -> String {
 
 fn pep_metrics(report: &Report, workers: PepWorkers, bounds: &Bounds) -> String {
     let mut out = Text::new("bentpipe_pep");
-    let help = "Whether new connections are split (1), or pass unsplit (0).";
+    let help = "Whether all new connections are split (1), or some or all pass unsplit (0).";
     out.one("splitting", help, "gauge", u64::from(workers.is_splitting));
     out.counts(&[(String::new(), &workers)]);
     out.counts(&[(String::new(), report)]);
@@ -130,7 +130,7 @@ mod tests {
         report.link.rtt_counts[..2].copy_from_slice(&[2, 3]);
         report.link.rtt_sum_us = 700;
         let bounds = Bounds { connections: 9, memory: Memory { processes: 1, kernel: 2 } };
-        let workers = PepWorkers { is_splitting: true, missing: 0, failures: 4 };
+        let workers = PepWorkers { is_splitting: true, workers: 1, missing: 0, failures: 4 };
         let state = State { pep: Some(report), tunnel: None, pep_workers: Some(workers) };
         let text = text(&state, Some(&bounds));
         for line in [

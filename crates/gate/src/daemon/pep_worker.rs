@@ -5,14 +5,13 @@ use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bentpipe_core::time::Instant;
 use bentpipe_sys::packet_log::PacketLog;
 
 use super::confine::{RELAY_CALLS, drop_privileges, filter_system_calls};
 use super::memory::Memory;
 use super::metrics::Bounds;
 use super::metrics_server::{Latest, serve};
-use super::report::{ToWorker, WorkerReport};
+use super::report::{StateMessage, ToWorker, WorkerReport};
 use super::reporting::report_while;
 use super::socket_broker::BrokeredSockets;
 use super::usage::{Usage, cpu_ns};
@@ -72,10 +71,11 @@ pub(super) fn relay(
         || lease.now(),
         report,
         |message, reported| {
-            let ToWorker::State(state) = message else { return };
-            let is_splitting = state.pep_workers.is_some_and(|workers| workers.is_splitting);
-            // The rule was renewed after the report.
-            lease.renew(if is_splitting { reported + LEASE } else { Instant::START });
+            let ToWorker::State(StateMessage { state, is_renewed }) = message else { return };
+            if is_renewed {
+                // The rules were renewed after the report.
+                lease.renew(reported + LEASE);
+            }
             latest.set(*state);
         },
     )

@@ -28,10 +28,12 @@ report! {
     /// How the workers of a PEP are.
     #[derive(Copy)]
     pub struct PepWorkers {
-        /// Whether new connections are split: all workers have reported, and the rule that holds new connections was renewed.
+        /// Whether all new connections are split: all workers have reported, and the rules that hold new connections were
+        /// renewed. Otherwise the share of those workers passes whose rules have ended.
         pub is_splitting: bool,
     }
     counts {
+        workers: "Workers, each of which has a share of the connections." gauge "workers",
         missing: "Workers that do not report, because they have ended, hang or are starting." gauge "missing_workers",
         failures: "Times that a worker has ended or hung, after which another process is started."
             counter "worker_failures_total",
@@ -68,10 +70,18 @@ pub(super) enum WorkerReport {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToWorker {
-    /// The state, written down. If it is splitting, all workers have reported, and the rule was renewed.
-    State(Box<State>),
+    /// The state, written down.
+    State(StateMessage),
     /// The settings of the tunnel have changed.
     Settings(TunnelSettings),
+}
+
+/// The state, for a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct StateMessage {
+    pub(super) state: Box<State>,
+    /// Whether the rules that hold new connections for this worker were renewed by its last report.
+    pub(super) is_renewed: bool,
 }
 
 report! {

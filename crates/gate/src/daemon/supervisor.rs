@@ -1,8 +1,8 @@
 //! The workers of a daemon: their start, their reports, and another process for one that has ended or hangs.
 //!
-//! A worker of the PEP is replaced alone; the connections of the others go on. While one is missing all new connections
-//! pass unsplit, since there is one lease, which the reports of all renew. The end of the tunnel's worker ends the daemon,
-//! and so does that of any worker before all have reported for the first time: its start has failed.
+//! A worker of the PEP is replaced alone; the connections of the others go on. Its reports renew a lease of its own, so while
+//! it is missing its share of new connections passes unsplit, and the others are split. The end of the tunnel's worker ends
+//! the daemon, and so does that of any worker before all have reported for the first time: its start has failed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::control::{Control, Reply, require_changeable};
 use super::pep_sockets::{OpenPep, WorkerSockets};
-use super::report::{PepWorkers, ToWorker, WorkerReport};
+use super::report::{PepWorkers, StateMessage, ToWorker, WorkerReport};
 use super::service_manager::ServiceManager;
 use super::tunnel_device::OpenTunnel;
 use super::tunnel_report::TunnelPeerReport;
@@ -27,6 +27,9 @@ use crate::transparent::{Connections, LEASE, Rules};
 
 /// How often the workers are polled at least.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// How long a report waits for those of other workers, to be one change of the rules. Within a lease there is time for the
+/// next report, and for this.
+const GATHERED: Duration = Duration::from_millis(250);
 /// The most that counts of the time since the last poll: a pause of this process, or of the machine, is no silence of the
 /// workers.
 const ELAPSED_MAX: Duration = Duration::from_secs(1);
@@ -53,8 +56,8 @@ pub(super) struct Supervisor<'plan> {
     metrics: Option<OwnedFd>,
     manager: ServiceManager,
     clock: Clock,
-    /// Until when the rules hold new connections; `None` until all workers have reported for the first time.
-    held_until: Option<Instant>,
+    /// Whether all workers have reported.
+    is_ready: bool,
     /// Whether the rules could not be renewed.
     lacks_rules: bool,
     /// When the state was written last.
@@ -74,6 +77,8 @@ struct Worker {
     restart_delay: RestartDelay,
     /// When it is started again, if it has no process.
     restart: Instant,
+    /// Until when the rules hold its share of new connections.
+    held_until: Instant,
 }
 
 /// What waits to be handled.
@@ -103,7 +108,7 @@ impl<'plan> Supervisor<'plan> {
             metrics,
             manager: ServiceManager::from_environment(),
             clock,
-            held_until: None,
+            is_ready: false,
             lacks_rules: false,
             written: clock.now(),
             failures: 0,
@@ -218,7 +223,7 @@ impl<'plan> Supervisor<'plan> {
         let worker = &mut self.workers[number];
         let Some(mut process) = worker.process.take() else { return true };
         process.kill();
-        if matches!(worker.part, Part::Tunnel { .. }) || self.held_until.is_none() {
+        if matches!(worker.part, Part::Tunnel { .. }) || !self.is_ready {
             log(&format!("{}: {reason}", worker.name()));
             return false;
         }
@@ -226,16 +231,18 @@ impl<'plan> Supervisor<'plan> {
         worker.restart = now + delay;
         let connections = worker.end_counts();
         log(&format!(
-            "{}: {reason}; its connections ({connections} at its last report) are reset, new ones pass unsplit; it is started again in {} s",
+            "{}: {reason}; its connections ({connections} at its last report) are reset, its share of new ones passes unsplit; it is started again in {} s",
             worker.name(),
             delay.as_secs_f64()
         ));
         self.killed.push(process);
         self.failures += 1;
-        // New connections pass at once, not when the lease ends. If that fails, they pass then.
-        let _ = self.rules.as_ref().map(Rules::release);
-        self.held_until = Some(now);
-        self.write_state(now);
+        // They pass at once, not when the lease ends. If that fails, they pass then.
+        worker.held_until = now;
+        if let (Some(rules), Part::Pep { worker }) = (&self.rules, &worker.part) {
+            let _ = rules.release(*worker);
+        }
+        self.write_state(now, &[]);
         true
     }
 
@@ -271,55 +278,72 @@ impl<'plan> Supervisor<'plan> {
         };
         let mut sockets = WorkerSockets::open(pep, rules, *worker)?;
         sockets.open_logs(rules, *worker)?;
-        // Its listeners have other ports.
-        rules.replace()?;
+        // They have other ports.
+        rules.listen()?;
         self.process(number, &part, &sockets.in_order(self.metrics_of(number)))
     }
 
-    /// Renews the lease if all workers have reported; writes the state then, and when the lease has ended.
+    /// Renews the leases of the workers that have reported, and writes the state then; also if none does. The first time all
+    /// must have reported.
     fn renew(&mut self, now: Instant) {
-        let has_reported =
-            |worker: &Worker| worker.process.as_ref().is_some_and(|process| process.has_reported);
-        if self.workers.iter().all(has_reported) {
-            self.await_reports();
-            match self.rules.as_ref().map_or(Ok(()), Rules::renew) {
-                Ok(()) => {
-                    (self.lacks_rules, self.held_until) = (false, Some(now + LEASE));
-                    return self.write_state(now);
-                }
-                // Once, until they are renewed again.
-                Err(error) if !self.lacks_rules => {
-                    log(&format!("renewing the rules: {error}; new connections pass unsplit"));
-                    self.lacks_rules = true;
-                }
-                Err(_) => {}
+        let Some(reported) = self.take_reports() else {
+            if now.saturating_since(self.written) >= LEASE {
+                self.write_state(now, &[]);
             }
+            return;
+        };
+        self.is_ready = true;
+        match self.rules.as_ref().map_or(Ok(()), |rules| rules.renew(&reported)) {
+            Ok(()) => {
+                self.lacks_rules = false;
+                reported.iter().for_each(|&each| self.workers[each].held_until = now + LEASE);
+                return self.write_state(now, &reported);
+            }
+            // Once, until they are renewed again.
+            Err(error) if !self.lacks_rules => {
+                log(&format!("renewing the rules: {error}; new connections pass unsplit"));
+                self.lacks_rules = true;
+            }
+            Err(_) => {}
         }
-        if now.saturating_since(self.written) >= LEASE {
-            self.await_reports();
-            self.write_state(now);
-        }
+        self.write_state(now, &[]);
     }
 
-    /// The lease is renewed when all workers have reported from now on.
-    fn await_reports(&mut self) {
-        let processes = self.workers.iter_mut().filter_map(|worker| worker.process.as_mut());
-        processes.for_each(|process| process.has_reported = false);
+    /// The workers of the PEP that have reported, once for each report, if none waits any longer for the others.
+    fn take_reports(&mut self) -> Option<Vec<usize>> {
+        let processes = self.workers.iter().filter_map(|worker| worker.process.as_ref());
+        let waiting: Vec<_> = processes.map(WorkerProcess::waiting).collect();
+        let longest = waiting.iter().flatten().max()?;
+        let is_complete = waiting.iter().all(Option::is_some);
+        let is_due = self.is_ready && *longest >= GATHERED;
+        if !(is_complete || is_due) {
+            return None;
+        }
+        let taken = self.workers.iter_mut().enumerate().filter_map(|(number, worker)| {
+            let has_reported = std::mem::take(&mut worker.process.as_mut()?.has_reported);
+            (has_reported && matches!(worker.part, Part::Pep { .. })).then_some(number)
+        });
+        Some(taken.collect())
     }
 
-    /// Writes the state, and sends it to the workers. The first one tells the starter that the daemon is ready.
-    fn write_state(&mut self, now: Instant) {
+    /// Writes the state, and sends it to the workers, with whether theirs are the leases that were `renewed`. The first one
+    /// tells the starter that the daemon is ready.
+    fn write_state(&mut self, now: Instant, renewed: &[usize]) {
         self.written = now;
-        if self.held_until.is_none() {
+        if !self.is_ready {
             return;
         }
         let state = self.state(now);
         // A disk that is full must not end connections.
         let _ = replace_file(&self.plan.state_file, &state);
         self.manager.ready();
-        let Ok(message) = serde_json::to_vec(&ToWorker::State(Box::new(state))) else { return };
-        for process in self.workers.iter().filter_map(|worker| worker.process.as_ref()) {
-            let _ = process.send(&message);
+        let mut message = StateMessage { state: Box::new(state), is_renewed: false };
+        for (number, worker) in self.workers.iter().enumerate() {
+            message.is_renewed = renewed.contains(&number);
+            let encoded = serde_json::to_vec(&ToWorker::State(message.clone()));
+            if let (Some(process), Ok(encoded)) = (&worker.process, encoded) {
+                let _ = process.send(&encoded);
+            }
         }
     }
 
@@ -328,9 +352,11 @@ impl<'plan> Supervisor<'plan> {
         for report in self.workers.iter().filter_map(|worker| worker.counts.clone()) {
             state.add(report);
         }
+        let of_pep = || self.workers.iter().filter(|it| matches!(it.part, Part::Pep { .. }));
         state.pep_workers = self.plan.pep.as_ref().map(|_| PepWorkers {
-            is_splitting: self.held_until.is_some_and(|until| now < until),
-            missing: self.workers.iter().filter(|worker| worker.is_missing()).count() as u64,
+            is_splitting: of_pep().all(|worker| now < worker.held_until),
+            workers: of_pep().count() as u64,
+            missing: of_pep().filter(|worker| worker.is_missing()).count() as u64,
             failures: self.failures,
         });
         state
@@ -415,6 +441,7 @@ impl Worker {
             earlier: Report::default(),
             restart_delay: RestartDelay::default(),
             restart: Instant::START,
+            held_until: Instant::START,
         }
     }
 

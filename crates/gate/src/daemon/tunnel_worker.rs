@@ -60,7 +60,7 @@ pub(super) fn forward(
         || clock.now(),
         report,
         |message, _| match message {
-            ToWorker::State(state) => latest.set(*state),
+            ToWorker::State(message) => latest.set(*message.state),
             // They were checked when they were parsed.
             ToWorker::Settings(settings) => {
                 let _ = forwarder.reconfigure(&settings);

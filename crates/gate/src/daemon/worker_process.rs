@@ -27,7 +27,7 @@ pub(super) struct WorkerProcess {
     pub(super) started: Instant,
     /// Whether it has reported at all.
     has_started: bool,
-    /// Whether it has reported since the state was written last.
+    /// Whether it has reported since its reports were taken last.
     pub(super) has_reported: bool,
     /// The time since its last report, or since its start.
     silent: Duration,
@@ -105,6 +105,11 @@ impl WorkerProcess {
     /// Sends a message. One that does not read misses it.
     pub(super) fn send(&self, message: &[u8]) -> io::Result<()> {
         send(&self.control, message, &[])
+    }
+
+    /// How long its last report waits, if it was not taken.
+    pub(super) fn waiting(&self) -> Option<Duration> {
+        self.has_reported.then_some(self.silent)
     }
 
     /// Whether it does not report.

@@ -12,7 +12,7 @@ use super::rules::{Rules, marks};
 use super::table;
 
 impl Rules {
-    /// Adds all rules. New connections pass without the relay until [`Rules::renew`].
+    /// Adds all rules. New connections pass without a process of the relay until [`Rules::renew`] for it.
     ///
     /// # Errors
     /// The kernel's error.
@@ -22,13 +22,21 @@ impl Rules {
         self.replace()
     }
 
-    /// Replaces the table, for instance by one with other listeners. As after [`Rules::add`], new connections pass until
-    /// [`Rules::renew`].
+    /// Replaces the table. As after [`Rules::add`], new connections pass until [`Rules::renew`].
     ///
     /// # Errors
     /// As [`Rules::add`].
     pub fn replace(&self) -> io::Result<()> {
         self.commit(|batch| self.make(batch))
+    }
+
+    /// Leads the connections of these rules to their listeners, in place of others. Those that processes have go on. A table
+    /// that another program has removed is made again, as by [`Rules::replace`].
+    ///
+    /// # Errors
+    /// As [`Rules::add`]; nothing is changed.
+    pub fn listen(&self) -> io::Result<()> {
+        self.change(|batch| self.listen_in(batch))
     }
 
     /// Lets the relay have the new connections that these rules select, in place of others. Those that it has go on, and
@@ -37,29 +45,29 @@ impl Rules {
     /// # Errors
     /// As [`Rules::add`]; nothing is changed.
     pub fn select(&self) -> io::Result<()> {
-        let changed = self.commit(|batch| self.select_in(batch));
-        let is_removed = || table::has_passing(&self.table).is_ok_and(|is_there| !is_there);
-        if changed.is_err() && is_removed() { self.replace() } else { changed }
+        self.change(|batch| self.select_in(batch))
     }
 
-    /// Lets new connections pass without the relay from now on.
+    /// Lets the new connections of a process pass without the relay from now on.
     ///
     /// # Errors
     /// As [`Rules::add`]; then they pass after [`LEASE`](super::LEASE).
-    pub fn release(&self) -> io::Result<()> {
-        self.commit(table::release)
+    pub fn release(&self, process: usize) -> io::Result<()> {
+        self.commit(|batch| table::release(batch, process))
     }
 
-    /// Holds new connections for the relay during the next [`LEASE`](super::LEASE). A table that another program has removed, for
-    /// instance by `nft flush ruleset`, is made again.
+    /// Holds the new connections of these processes during the next [`LEASE`](super::LEASE). A table that another program has
+    /// removed, for instance by `nft flush ruleset`, is made again.
     ///
     /// # Errors
     /// As [`Rules::add`].
-    pub fn renew(&self) -> io::Result<()> {
-        self.commit(table::renew).or_else(|_| {
+    pub fn renew(&self, processes: &[usize]) -> io::Result<()> {
+        let renew =
+            |batch: &mut Batch| processes.iter().for_each(|&each| table::renew(batch, each));
+        self.commit(renew).or_else(|_| {
             self.commit(|batch| {
                 self.make(batch);
-                table::renew(batch);
+                renew(batch);
             })
         })
     }
@@ -75,6 +83,13 @@ impl Rules {
         // Where the kernel cannot do it, nothing else can.
         let _ = time_wait::destroy_all(self.client_leg_mark());
         removed
+    }
+
+    /// Changes the table, or makes it again if it is gone.
+    fn change(&self, change: impl FnOnce(&mut Batch)) -> io::Result<()> {
+        let changed = self.commit(change);
+        let is_removed = || table::has_passing(&self.table).is_ok_and(|is_there| !is_there);
+        if changed.is_err() && is_removed() { self.replace() } else { changed }
     }
 
     /// Applies changes to the table, all or none.

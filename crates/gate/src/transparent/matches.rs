@@ -75,9 +75,9 @@ pub(super) fn tcp_flags(mask: u8, flags: u8) -> Expressions {
     ]
 }
 
-/// The flags of a SYN that opens a connection.
-pub(super) fn syn_flags() -> Expressions {
-    tcp_flags(FIN | SYN | RST | ACK, SYN)
+/// A SYN that opens a connection.
+pub(super) fn opens() -> Expressions {
+    [tcp(), tcp_flags(FIN | SYN | RST | ACK, SYN)].concat()
 }
 
 /// Conditions of which one holds if both ends sign their segments: with a key that the relay does not have.
@@ -238,8 +238,13 @@ pub(super) fn to_listener(port: u16, is_ipv6: bool) -> Expressions {
     .concat()
 }
 
-pub(super) fn lookup(set: &'static str) -> Expression {
-    Expression::Lookup { set, is_inverted: false }
+/// The loaded value is in this set, or not.
+pub(super) fn lookup(set: &str, is_inverted: bool) -> Expression {
+    Expression::Lookup { set: set.to_owned(), is_inverted }
+}
+
+pub(super) fn jump(chain: &str) -> Expression {
+    Expression::Verdict(Verdict::Jump(chain.to_owned()))
 }
 
 pub(super) fn goto(chain: &str) -> Expression {

@@ -2,7 +2,8 @@
 //!
 //! They are one table of nftables, which is made, replaced and deleted as a whole, one routing rule and one
 //! routing table for each version of IP. A SYN is held only while an element of a set exists, which the kernel removes
-//! after [`LEASE`] unless it is renewed: if the relay dies or hangs, new connections pass without it.
+//! after [`LEASE`] unless it is renewed. Each process of the relay has its own: if one dies or hangs, its share of new
+//! connections passes without the relay.
 //!
 //! A SYN is held where it would leave the FORWARD hook, by the rule that logs it to the relay. So what other rules
 //! forbid or reject there stays so, and the relay has exactly the SYNs that are held. Connections whose destination
@@ -19,7 +20,7 @@ use bentpipe_core::time::Duration;
 use super::selection::Connections;
 use crate::Side;
 
-/// The time after which new connections pass without a relay that has died. Linux repeats a SYN that is lost after 1 s
+/// The time after which new connections pass without a process of the relay that has died. Linux repeats a SYN that is lost after 1 s
 /// and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.
 pub const LEASE: Duration = Duration::from_millis(1_800);
 

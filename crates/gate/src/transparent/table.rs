@@ -7,21 +7,19 @@ use bentpipe_sys::nftables::{
 
 use super::matches::{
     End, Expressions, FIN, SYN, TCP, accept, address, between, ends_keys, equal, from_any, goto,
-    load_ends, lookup, mark, name_bytes, new_or_invalid, no_hops, plain_tcp, signed, syn_flags,
+    jump, load_ends, lookup, mark, name_bytes, new_or_invalid, no_hops, opens, plain_tcp, signed,
     tcp, tcp_flags, tcp_or_icmp, to_listener, transparent_socket, version, without_dnat,
 };
 use super::rules::{LEASE, Rules, SYN_BYTES_MAX};
 use super::selection::passing;
 use crate::Side;
 
-/// The set that has [`TCP`] while SYNs are held.
-const ALIVE: &str = "alive";
 /// The chain that lets connections pass that are left out, or signed.
 const PASSING: &str = "passing";
 /// Whether it is for IPv6.
 const VERSIONS: [bool; 2] = [false, true];
 /// A client repeats its SYN after 1, 2, 4, 8 and 16 s (RFC 6298).
-const REPEATED: Duration = Duration::from_secs(20);
+const HELD_FOR: Duration = Duration::from_secs(20);
 /// The sets of those of which a SYN is held.
 const HELD: [&str; 2] = ["held4", "held6"];
 /// The most in each. Beyond them connections pass without the relay.
@@ -36,9 +34,16 @@ const DST_NAT: i32 = -100;
 const SRC_NAT: i32 = 100;
 const LAST: i32 = 1_000;
 
+// Chains. Those of hooks ask what most packets are not, and lead the others on to chains of several rules.
+const ANSWERS: &str = "answers";
 const CLIENT_LEG: &str = "client_leg";
+const FROM_RELAY: &str = "from_relay";
+const HOLDS: &str = "holds";
 const LEGS: &str = "legs";
+const MARKED: &str = "marked";
+const OPENING: &str = "opening";
 const REOPENING: &str = "reopening";
+const REPEATED: &str = "repeated";
 
 /// Changes to the table.
 impl Rules {
@@ -52,21 +57,37 @@ impl Rules {
     pub(super) fn make(&self, batch: &mut Batch) {
         remove(batch);
         batch.add_table();
-        add_sets(batch);
+        self.add_sets(batch);
         self.add_zones(batch);
         self.add_logs(batch);
-        self.add_prerouting(batch);
+        self.add_holds(batch);
+        batch.add_chain(REOPENING, None);
+        batch.add_chain(FROM_RELAY, None);
+        self.add_listeners(batch);
+        batch.add_chain("prerouting", filter(Hook::Prerouting, MANGLE));
+        let from_relay = equal(Field::IngressName, &name_bytes("lo"));
+        add(batch, "prerouting", [from_relay, vec![goto(FROM_RELAY)]]);
         batch.add_chain("after_nat", filter(Hook::Prerouting, DST_NAT + 1));
-        self.add_holds(batch, "after_nat", &transparent_socket());
+        let held = [opens(), is_short(), transparent_socket(), vec![jump(HOLDS)]];
+        add(batch, "after_nat", held);
         let mark = Expression::Immediate(self.mark.to_ne_bytes().to_vec(), 0);
         let to_relay = vec![mark, Expression::SetMark];
         add(batch, "after_nat", [tcp_or_icmp(), transparent_socket(), to_relay]);
         batch.add_chain(PASSING, None);
         self.add_passing(batch);
-        batch.add_chain("forward", filter(Hook::Forward, LAST));
-        add_selected(batch);
-        self.add_holds(batch, "forward", &without_dnat());
+        add_opening(batch);
         self.add_asymmetric(batch);
+        batch.add_chain("forward", filter(Hook::Forward, LAST));
+        add(batch, "forward", [opens(), vec![goto(OPENING)]]);
+        let answers = [tcp(), tcp_flags(SYN, 0), new_or_invalid(), vec![goto(ANSWERS)]];
+        add(batch, "forward", answers);
+    }
+
+    /// Leads SYNs to the listeners, in place of others.
+    pub(super) fn listen_in(&self, batch: &mut Batch) {
+        batch.flush_chain(FROM_RELAY);
+        batch.flush_chain(REOPENING);
+        self.add_listeners(batch);
     }
 
     /// Lets the connections that are left out pass, in place of others.
@@ -95,13 +116,16 @@ impl Rules {
         let set_zone = vec![zone, Expression::SetZone];
         batch.add_chain(CLIENT_LEG, None);
         add(batch, CLIENT_LEG, [set_zone.clone(), vec![accept()]]);
-        batch.add_chain("output", filter(Hook::Output, RAW));
-        add(batch, "output", [mark(self.refusal_mark()), vec![Expression::NoTrack]]);
+        batch.add_chain(MARKED, None);
+        add(batch, MARKED, [mark(self.refusal_mark()), vec![Expression::NoTrack, accept()]]);
         for is_ipv6 in VERSIONS {
             let untracked = vec![Expression::NoTrack, accept()];
-            add(batch, "output", [syns(), no_hops(is_ipv6), untracked]);
+            add(batch, MARKED, [syns(), no_hops(is_ipv6), untracked]);
         }
-        add(batch, "output", [between(Field::Mark, self.mark, leg), set_zone]);
+        batch.add_rule(MARKED, &set_zone);
+        batch.add_chain("output", filter(Hook::Output, RAW));
+        let any_mark = between(Field::Mark, self.mark, self.refusal_mark());
+        add(batch, "output", [any_mark, vec![goto(MARKED)]]);
         let priority = SRC_NAT - 1;
         let nat = BaseChain { hook: Hook::Postrouting, priority, is_nat: true };
         batch.add_chain("postrouting", Some(nat));
@@ -113,12 +137,9 @@ impl Rules {
         }
         let both: Vec<_> = self.sides.iter().flat_map(|side| side.interfaces.clone()).collect();
         let Some(from) = from_any(&both) else { return };
+        self.add_repeated(batch);
         batch.add_chain(LEGS, None);
-        for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
-            let held = [load_ends(is_ipv6), vec![lookup(set)], is_alive()].concat();
-            let to_zone = vec![goto(CLIENT_LEG)];
-            add(batch, LEGS, [tcp(), syn_flags(), version(is_ipv6), held, to_zone]);
-        }
+        add(batch, LEGS, [opens(), vec![jump(REPEATED)]]);
         let marks = [(0, Verdict::Accept), (leg, Verdict::Goto(CLIENT_LEG.to_owned()))];
         let map = verdicts(KeyType::Mark, marks);
         add(batch, LEGS, [vec![Expression::Load(Field::SocketMark, 0), map]]);
@@ -128,89 +149,102 @@ impl Rules {
         add(batch, "before_tracking", [from, tcp_or_icmp(), vec![goto(LEGS)]]);
     }
 
-    /// The chains to which packets go that the relay receives: SYNs, which are held, and what shows an asymmetric path.
+    /// The chains for the SYNs that repeat one that was held, if it was for a process that is there.
+    fn add_repeated(&self, batch: &mut Batch) {
+        for process in 0..self.processes {
+            let chain = chain_of(REPEATED, process);
+            batch.add_chain(&chain, None);
+            add(batch, &chain, [is_alive(process), vec![goto(CLIENT_LEG)]]);
+        }
+        batch.add_chain(REPEATED, None);
+        for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
+            let is_held = [load_ends(is_ipv6), vec![lookup(set, false)]].concat();
+            add(batch, REPEATED, [version(is_ipv6), is_held, self.goto(REPEATED)]);
+        }
+    }
+
+    /// The chains to which packets go that the relay receives: SYNs, which are held if the process is there, and what shows an
+    /// asymmetric path.
     fn add_logs(&self, batch: &mut Batch) {
         for side in Side::ALL {
             for process in 0..self.processes {
                 let group = self.group(process, side);
-                let log = |bytes| Expression::Log { group, bytes };
-                let hold = chain_of("hold", side, process);
+                let log = |bytes| vec![Expression::Log { group, bytes }];
+                let hold = chain_of(&name_of("hold", side), process);
                 batch.add_chain(&hold, None);
-                let drop = Expression::Verdict(Verdict::Drop);
-                batch.add_rule(&hold, &[log(SYN_BYTES_MAX as u32), drop]);
-                let asymmetric = chain_of("asymmetric", side, process);
+                for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
+                    let condition = [version(is_ipv6), is_alive(process)].concat();
+                    let note = change_ends(SetOperation::Update, set, is_ipv6);
+                    let drop = vec![Expression::Verdict(Verdict::Drop)];
+                    add(batch, &hold, [condition, note, log(SYN_BYTES_MAX as u32), drop]);
+                }
+                let asymmetric = chain_of(&name_of("asymmetric", side), process);
                 batch.add_chain(&asymmetric, None);
-                batch.add_rule(&asymmetric, &[log(SEGMENT_BYTES)]);
+                batch.add_rule(&asymmetric, &log(SEGMENT_BYTES));
             }
         }
     }
 
-    /// The chain that leads SYNs to the listeners, and the one for SYNs that open nothing. A leg to a client that is open
+    /// The chain that leads SYNs to their process.
+    fn add_holds(&self, batch: &mut Batch) {
+        batch.add_chain(HOLDS, None);
+        for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
+            let Some(from) = from_any(&rules.interfaces) else { continue };
+            for is_ipv6 in VERSIONS {
+                let to_process = self.goto(&name_of("hold", side));
+                add(batch, HOLDS, [from.clone(), plain_tcp(is_ipv6), to_process]);
+            }
+        }
+    }
+
+    /// The rules that lead SYNs to the listeners, and those for SYNs that open nothing. A leg to a client that is open
     /// takes one as any host does. A socket in TIME-WAIT is removed when one is assigned to a listener in its place; then
     /// the SYN is dropped.
-    fn add_prerouting(&self, batch: &mut Batch) {
+    fn add_listeners(&self, batch: &mut Batch) {
         let listener = self.sides.iter().flat_map(|side| &side.listeners).next();
-        if let Some(ports) = listener {
-            batch.add_chain(REOPENING, None);
-            let leg = self.client_leg_mark().to_ne_bytes();
-            add(batch, REOPENING, [equal(Field::SocketMark, &leg), vec![accept()]]);
-            for (&port, is_ipv6) in ports.iter().zip(VERSIONS) {
-                add(batch, REOPENING, [to_listener(port, is_ipv6)]);
-            }
-            batch.add_rule(REOPENING, &[Expression::Verdict(Verdict::Drop)]);
+        let Some(any_ports) = listener else { return };
+        let leg = self.client_leg_mark().to_ne_bytes();
+        add(batch, REOPENING, [equal(Field::SocketMark, &leg), vec![accept()]]);
+        for (&port, is_ipv6) in any_ports.iter().zip(VERSIONS) {
+            add(batch, REOPENING, [to_listener(port, is_ipv6)]);
         }
-        batch.add_chain("prerouting", filter(Hook::Prerouting, MANGLE));
-        let from_relay = || equal(Field::IngressName, &name_bytes("lo"));
-        if listener.is_some() {
-            for is_ipv6 in VERSIONS {
-                let reopens = [no_hops(is_ipv6), tcp(), vec![goto(REOPENING)]].concat();
-                add(batch, "prerouting", [from_relay(), self.is_syn_to_relay(), reopens]);
-            }
+        batch.add_rule(REOPENING, &[Expression::Verdict(Verdict::Drop)]);
+        for is_ipv6 in VERSIONS {
+            let reopens = [no_hops(is_ipv6), tcp(), vec![goto(REOPENING)]].concat();
+            add(batch, FROM_RELAY, [self.is_syn_to_relay(), reopens]);
         }
         for side in Side::ALL {
             for (process, ports) in self.sides[side as usize].listeners.iter().enumerate() {
                 for (&port, is_ipv6) in ports.iter().zip(VERSIONS) {
                     let of_process = mark(self.mark_of(process, side));
-                    let assign = [to_listener(port, is_ipv6), vec![accept()]].concat();
-                    add(batch, "prerouting", [from_relay(), of_process, assign]);
+                    add(
+                        batch,
+                        FROM_RELAY,
+                        [of_process, to_listener(port, is_ipv6), vec![accept()]],
+                    );
                 }
             }
         }
     }
 
-    /// The rules that hold SYNs on this condition.
-    fn add_holds(&self, batch: &mut Batch, chain: &str, condition: &[Expression]) {
-        for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
-            let Some(from) = from_any(&rules.interfaces) else { continue };
-            for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
-                let syn = [plain_tcp(is_ipv6), syn_flags()].concat();
-                let is_short = between(Field::Length, 0, SYN_BYTES_MAX as u32);
-                let note = change_ends(SetOperation::Update, set, is_ipv6);
-                let rule = [from.clone(), syn, is_short, condition.to_vec(), is_alive(), note];
-                batch.add_rule(chain, &[rule.concat(), self.goto("hold", side)].concat());
-            }
-        }
-    }
-
-    /// The rules for what clients send in answer to servers on connections whose SYNs were held, once for each, if connection
-    /// tracking has seen no answer of the server. Only what the relay does not have is forwarded.
+    /// The chain for what clients send in answer to servers on connections whose SYNs were held, once for each. Only what the
+    /// relay does not have is forwarded.
     fn add_asymmetric(&self, batch: &mut Batch) {
+        batch.add_chain(ANSWERS, None);
         for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
             let Some(from) = from_any(&rules.interfaces) else { continue };
             for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
-                let no_syn = [plain_tcp(is_ipv6), tcp_flags(SYN, 0)].concat();
-                let is_held = [load_ends(is_ipv6), vec![lookup(set)]].concat();
+                let is_held = [load_ends(is_ipv6), vec![lookup(set, false)]].concat();
                 let forget = change_ends(SetOperation::Delete, set, is_ipv6);
-                let to_relay = self.goto("asymmetric", side);
-                let rule = [from.clone(), no_syn, new_or_invalid(), is_held, forget, to_relay];
-                add(batch, "forward", rule);
+                let to_relay = self.goto(&name_of("asymmetric", side));
+                add(batch, ANSWERS, [from.clone(), plain_tcp(is_ipv6), is_held, forget, to_relay]);
             }
         }
     }
 
-    /// The chain to a process of the relay, one of those of this name. All packets of a connection go to the same.
-    fn goto(&self, name: &str, side: Side) -> Expressions {
-        let chain = |process| chain_of(name, side, process);
+    /// The chain of a process of the relay, one of those of this name. All packets of a connection go to the same.
+    fn goto(&self, name: &str) -> Expressions {
+        let chain = |process| chain_of(name, process);
         if self.processes == 1 {
             return vec![goto(&chain(0))];
         }
@@ -227,6 +261,17 @@ impl Rules {
         between(Field::Mark, self.mark, self.client_leg_mark() - 1)
     }
 
+    fn add_sets(&self, batch: &mut Batch) {
+        for process in 0..self.processes {
+            let keys = vec![KeyType::Protocol];
+            batch.add_set(&alive(process), &Set { keys, timeout: LEASE, dynamic_size: None });
+        }
+        for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
+            let (keys, dynamic_size) = (ends_keys(is_ipv6), Some(HELD_MAX));
+            batch.add_set(set, &Set { keys, timeout: HELD_FOR, dynamic_size });
+        }
+    }
+
     /// The zone of the legs to clients; that of all others is 0.
     fn zone(&self) -> u16 {
         1 + (self.route_table % u32::from(u16::MAX)) as u16
@@ -239,17 +284,18 @@ pub(super) fn remove(batch: &mut Batch) {
     batch.delete_table();
 }
 
-/// Holds SYNs during the next [`LEASE`].
-pub(super) fn renew(batch: &mut Batch) {
+/// Holds SYNs for a process during the next [`LEASE`].
+pub(super) fn renew(batch: &mut Batch, process: usize) {
+    let alive = alive(process);
     // An element that exists keeps its end; one that is new has all of the time.
-    batch.add_element(ALIVE, &[TCP]);
-    batch.delete_element(ALIVE, &[TCP]);
-    batch.add_element(ALIVE, &[TCP]);
+    batch.add_element(&alive, &[TCP]);
+    batch.delete_element(&alive, &[TCP]);
+    batch.add_element(&alive, &[TCP]);
 }
 
-/// Holds no SYN any more.
-pub(super) fn release(batch: &mut Batch) {
-    batch.flush_set(ALIVE);
+/// Holds no SYN for a process any more.
+pub(super) fn release(batch: &mut Batch, process: usize) {
+    batch.flush_set(&alive(process));
 }
 
 /// Whether the table of this name has the chain for what is left out.
@@ -257,37 +303,42 @@ pub(super) fn has_passing(table: &str) -> std::io::Result<bool> {
     bentpipe_sys::nftables::has_chain(table, PASSING)
 }
 
-fn add_sets(batch: &mut Batch) {
-    let keys = vec![KeyType::Protocol];
-    batch.add_set(ALIVE, &Set { keys, timeout: LEASE, dynamic_size: None });
+/// The chain for SYNs that are forwarded. It asks whether a connection is left out, once for each: the SYNs that repeat one
+/// that was held are held, too, though it would pass now.
+fn add_opening(batch: &mut Batch) {
+    batch.add_chain(OPENING, None);
     for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
-        let (keys, dynamic_size) = (ends_keys(is_ipv6), Some(HELD_MAX));
-        batch.add_set(set, &Set { keys, timeout: REPEATED, dynamic_size });
+        let is_new = [load_ends(is_ipv6), vec![lookup(set, true)]].concat();
+        add(batch, OPENING, [version(is_ipv6), is_new, vec![jump(PASSING)]]);
     }
+    add(batch, OPENING, [is_short(), without_dnat(), vec![goto(HOLDS)]]);
 }
 
-/// The rules that ask whether a connection is left out, once for each: the SYNs that repeat one that was held are held,
-/// too, though it would pass now.
-fn add_selected(batch: &mut Batch) {
-    for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
-        let is_new = Expression::Lookup { set, is_inverted: true };
-        let ask = vec![is_new, Expression::Verdict(Verdict::Jump(PASSING.to_owned()))];
-        let syn = [tcp(), syn_flags(), version(is_ipv6)].concat();
-        add(batch, "forward", [syn, load_ends(is_ipv6), ask]);
-    }
+/// The relay can read the SYN.
+fn is_short() -> Expressions {
+    between(Field::Length, 0, SYN_BYTES_MAX as u32)
 }
 
-/// Whether the relay is there.
-fn is_alive() -> Expressions {
-    vec![Expression::Load(Field::Protocol, 0), lookup(ALIVE)]
+/// Whether a process of the relay is there.
+fn is_alive(process: usize) -> Expressions {
+    vec![Expression::Load(Field::Protocol, 0), lookup(&alive(process), false)]
+}
+
+/// The set that has [`TCP`] while SYNs are held for a process.
+fn alive(process: usize) -> String {
+    format!("alive_{process}")
 }
 
 fn change_ends(operation: SetOperation, set: &'static str, is_ipv6: bool) -> Expressions {
     [load_ends(is_ipv6), vec![Expression::ChangeSet(operation, set)]].concat()
 }
 
-fn chain_of(name: &str, side: Side, process: usize) -> String {
-    format!("{name}_{side:?}_{process}")
+fn name_of(name: &str, side: Side) -> String {
+    format!("{name}_{side:?}")
+}
+
+fn chain_of(name: &str, process: usize) -> String {
+    format!("{name}_{process}")
 }
 
 fn verdicts(key: KeyType, verdicts: impl IntoIterator<Item = (u32, Verdict)>) -> Expression {

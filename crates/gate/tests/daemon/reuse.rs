@@ -174,7 +174,7 @@ fn a_port_in_time_wait_of_an_earlier_daemon_is_used_again() {
     pep(&mut setup.plan).workers = 3;
     setup.daemon = setup.router.start(PROGRAM, &setup.plan);
     setup.signal(worker(&setup.daemon), Signal::STOP);
-    until(|| !setup.router.gateway("nft list set inet bentpipe alive").contains("expires"));
+    until(|| !setup.router.gateway("nft list set inet bentpipe alive_0").contains("expires"));
     for listener in &listeners {
         let clock = Clock::start();
         let (client, server) = exchange(&setup, 5_001, listener);

@@ -131,7 +131,7 @@ fn what_is_left_out_stays_so() {
 
     setup.router.gateway("nft flush ruleset");
     assert_eq!(reload(&setup, &[[80, 80]]), Reply::Changed);
-    let has_lease = || setup.router.gateway("nft list set inet bentpipe alive").contains("tcp");
+    let has_lease = || setup.router.gateway("nft list set inet bentpipe alive_0").contains("tcp");
     until(has_lease);
     assert!(!setup.relays(&listener));
 

@@ -46,12 +46,19 @@ fn connections_of(setup: &Setup, worker: u32) -> usize {
     legs.matches(&format!("pid={worker},")).count() / 2
 }
 
-/// Whether a new connection is split: then the gateway has its client's address at one end of either leg.
-fn splits(setup: &Setup, listener: &TcpListener) -> bool {
-    let (client, _server) = setup.pair(listener);
-    let address = client.local_addr().expect("connected").to_string();
+/// How many of so many new connections are split: then the gateway has their client's address at one end of either leg.
+fn split_of(setup: &Setup, listener: &TcpListener, connections: usize) -> usize {
+    let pairs: Vec<_> = (0..connections).map(|_| setup.pair(listener)).collect();
     let legs = setup.router.gateway("ss -Htn state established");
-    legs.split_whitespace().filter(|end| *end == address).count() == 2
+    let is_split = |client: &TcpStream| {
+        let address = client.local_addr().expect("connected").to_string();
+        legs.split_whitespace().filter(|end| *end == address).count() == 2
+    };
+    pairs.iter().filter(|(client, _)| is_split(client)).count()
+}
+
+fn splits(setup: &Setup, listener: &TcpListener) -> bool {
+    split_of(setup, listener, 1) == 1
 }
 
 /// Sends all to a client that may be reset.
@@ -112,9 +119,9 @@ fn one_of_three_workers_that_is_killed_is_replaced_alone() {
     setup.state(|state| state.split_connections >= 2 * CONNECTIONS as u64);
 }
 
-/// Given three workers of which one is stopped, as one whose main thread hangs, expect the state to say that new
-/// connections pass, all of these to open within 4 s, data in the connections of the other workers meanwhile, and then
-/// resets of its own and another worker in its place.
+/// Given three workers of which one is stopped, as one whose main thread hangs, expect the state to say so, all new connections
+/// to open within 4 s, and then some to pass while those of the others are split; data in the connections of the other workers
+/// meanwhile, and then resets of its own and another worker in its place.
 #[test]
 fn one_of_three_workers_that_hangs_is_replaced_alone() {
     if !is_possible() {
@@ -138,7 +145,10 @@ fn one_of_three_workers_that_hangs_is_replaced_alone() {
             assert!(taken <= PASSES_AT_LAST, "{taken}");
         }
         let workers = setup.workers_state(|workers| !workers.is_splitting);
-        assert_eq!((workers.missing, workers.failures), (1, 0));
+        assert_eq!((workers.workers, workers.missing, workers.failures), (3, 1, 0));
+        close_waiting(&listener);
+        let split = split_of(&setup, &listener, CONNECTIONS);
+        assert!((1..CONNECTIONS).contains(&split), "{split}");
         let mut reset = 0;
         for exchange in exchanges {
             match exchange.join().expect("no panic") {
@@ -277,12 +287,12 @@ fn a_syn_waits_for_a_worker_that_does_not_know_yet_that_it_is_held() {
     let (daemon, worker) = (setup.daemon.id(), worker(&setup.daemon));
     assert!(setup.relays(&listener));
     setup.signal(daemon, Signal::STOP);
-    until(|| !setup.router.gateway("nft list set inet bentpipe alive").contains("expires"));
+    until(|| !setup.router.gateway("nft list set inet bentpipe alive_0").contains("expires"));
     // The worker's own lease is over as well.
     thread::sleep(Duration::from_millis(100));
     setup.signal(worker, Signal::STOP);
     setup.signal(daemon, Signal::CONT);
-    until(|| setup.router.gateway("nft list set inet bentpipe alive").contains("expires"));
+    until(|| setup.router.gateway("nft list set inet bentpipe alive_0").contains("expires"));
     let clock = Clock::start();
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -207,8 +207,8 @@ fn parts_are_tried_without_a_trace() {
     assert_eq!(router.gateway("nft list ruleset"), "");
 }
 
-/// Given a table that another program has removed, expect a renewal and another selection to make it again, and a release
-/// to fail; given one that is there, expect these to change the set of what is held.
+/// Given a table that another program has removed, expect a renewal, another selection and other listeners to make it again,
+/// and a release to fail; given one that is there, expect these to change the set of one process, or the rules alone.
 #[test]
 fn a_table_that_is_gone_is_made_again() {
     if !is_possible() {
@@ -219,24 +219,33 @@ fn a_table_that_is_gone_is_made_again() {
         let rules = both();
         router.on(Host::Gateway, || change(&rules))
     };
-    let holds = || router.gateway("nft list set inet bentpipe alive").contains("tcp expires");
-    on_gateway(&Rules::renew).expect("the table is made");
-    assert!(holds());
-    on_gateway(&Rules::release).expect("the table is there");
-    assert!(!holds());
-    on_gateway(&Rules::renew).expect("the table is there");
-    assert!(holds());
+    let holds = || {
+        [0, 1].map(|process| {
+            let set = router.gateway(&format!("nft list set inet bentpipe alive_{process}"));
+            set.contains("tcp expires")
+        })
+    };
+    on_gateway(&|rules| rules.renew(&[0, 1])).expect("the table is made");
+    assert_eq!(holds(), [true, true]);
+    on_gateway(&|rules| rules.release(1)).expect("the table is there");
+    assert_eq!(holds(), [true, false]);
+    on_gateway(&Rules::listen).expect("the table is there");
+    assert_eq!(holds(), [true, false]);
+    on_gateway(&|rules| rules.renew(&[1])).expect("the table is there");
+    assert_eq!(holds(), [true, true]);
     let listed = router.gateway(LIST);
-    router.gateway("nft flush ruleset");
-    let error = on_gateway(&Rules::release).expect_err("the table is gone");
-    assert_eq!(error.kind(), ErrorKind::NotFound);
-    let object = "nftables: set alive in table inet bentpipe: ";
-    assert!(error.to_string().starts_with(object), "{error}");
-    on_gateway(&Rules::select).expect("the table is made");
-    assert!(!holds());
     let without_lease =
         |text: &str| text.lines().filter(|line| !line.contains("elements")).collect::<String>();
-    assert_eq!(without_lease(&router.gateway(LIST)), without_lease(&listed));
+    for make in [Rules::select, Rules::listen] {
+        router.gateway("nft flush ruleset");
+        let error = on_gateway(&|rules| rules.release(0)).expect_err("the table is gone");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        let object = "nftables: set alive_0 in table inet bentpipe: ";
+        assert!(error.to_string().starts_with(object), "{error}");
+        on_gateway(&make).expect("the table is made");
+        assert_eq!(holds(), [false, false]);
+        assert_eq!(without_lease(&router.gateway(LIST)), without_lease(&listed));
+    }
     for _ in 0..2 {
         on_gateway(&Rules::remove).expect("nothing is left");
     }

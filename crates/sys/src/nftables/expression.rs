@@ -115,7 +115,7 @@ pub enum Expression {
     /// Looks up a set by its name.
     Lookup {
         /// The name.
-        set: &'static str,
+        set: String,
         /// Whether other values match.
         is_inverted: bool,
     },

@@ -31,27 +31,31 @@ fn status_of(workers: Value, age_s: f64) -> (Status, f64) {
 
 #[test]
 fn the_status_says_whether_new_connections_are_split() {
-    for (is_splitting, missing, failures, age_s, expected) in [
-        (true, 0, 0, 1.0, None),
-        (true, 0, 2, 1.0, Some("workers replaced            2")),
+    let workers = |is_splitting, missing, failures| json!({"is_splitting": is_splitting, "workers": 3, "missing": missing, "failures": failures});
+    for (workers, age_s, expected) in [
+        (workers(true, 0, 0), 1.0, None),
+        (workers(true, 0, 2), 1.0, Some("workers replaced            2")),
         (
-            false,
-            1,
-            0,
+            workers(false, 1, 0),
             1.0,
-            Some("new connections             pass without the PEP: 1 worker missing"),
+            Some("new connections             a share passes unsplit: 1 of 3 workers missing"),
         ),
         (
-            false,
-            0,
-            0,
+            workers(false, 3, 0),
+            1.0,
+            Some("new connections             pass without the PEP: 3 workers missing"),
+        ),
+        (
+            workers(false, 0, 0),
             1.0,
             Some("new connections             pass without the PEP: no rules in force"),
         ),
-        (true, 0, 0, 60.0, Some("new connections             unknown: no counters for 60 s")),
+        (
+            workers(true, 0, 0),
+            60.0,
+            Some("new connections             unknown: no counters for 60 s"),
+        ),
     ] {
-        let workers =
-            json!({"is_splitting": is_splitting, "missing": missing, "failures": failures});
         let (status, now_s) = status_of(workers, age_s);
         let lines = status.lines(now_s);
         let title = "sat: pep, lan0, lan1 to sat0, up for 4 min; counters as of ";
@@ -66,7 +70,7 @@ fn the_status_says_whether_new_connections_are_split() {
 
 #[test]
 fn the_status_fits_80_columns() {
-    let workers = json!({"is_splitting": true, "missing": 0, "failures": 0});
+    let workers = json!({"is_splitting": false, "workers": 64, "missing": 63, "failures": 0});
     let (mut status, now_s) = status_of(workers, 0.0);
     let networks = ["2001:db8:1::/48", "2001:db8:2::/48", "2001:db8:3::/48", "10.0.0.0/8"];
     let networks = networks.map(str::to_owned).to_vec();
