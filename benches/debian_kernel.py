@@ -31,12 +31,10 @@ OUT: Final = UNPACKED / "out"
 QEMU: Final = "qemu-system-x86_64"
 # What the initramfs loads, each with its dependencies; the rest is loaded by modprobe later.
 MODULES: Final = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
-# busybox-static has the shell of the initramfs.
 PACKAGES: Final = {"depmod": "kmod", "modprobe": "kmod", "dpkg": "dpkg", QEMU: "qemu-system-x86"}
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STATUS: Final = ".status"
 LIMIT_S: Final = 3_600
-# Measured: 6 s from the start of QEMU to the command on an idle machine.
 CONSOLE_LINES: Final = 20
 INIT: Final = """\
 #!/bin/busybox sh
@@ -119,6 +117,7 @@ def unpack() -> None:
     if kernel is None:
         sys.exit("apt knows no kernel of Debian; to find it: apt-get update")
     with tempfile.TemporaryDirectory(dir=UNPACKED) as name:
+        # The initramfs has a shell.
         packages = [kernel, "busybox-static"]
         subprocess.run(["apt-get", "download", "-qq", *packages], check=True, cwd=name)
         for package in Path(name).glob("*.deb"):
@@ -156,8 +155,9 @@ def initramfs(script: str) -> bytes:
 
 
 def archive(files: Mapping[str, tuple[int, bytes]]) -> bytes:
-    """Return files, by name with their mode, in the format newc of cpio (initramfs in the kernel's
-    Documentation/driver-api/early-userspace/buffer-format.rst).
+    """Return files, by name with their mode and content, as an archive of cpio.
+
+    The format, newc, is in the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
     """
     parts = bytearray()
     for number, (name, (mode, data)) in enumerate([*files.items(), ("TRAILER!!!", (0, b""))], 1):
