@@ -89,7 +89,7 @@ test-unprivileged: $(VENV)/.installed
 # What other kernels may lack: flowtables, VLANs, netem. Emulated, so it takes some 10 min.
 KERNEL_TESTS := flowtable or vlan or delays_of_the_link
 test-debian-kernel: $(VENV)/.installed
-	$(BIN)/python benches/debian_kernel.py -- env BENTPIPE_SLOW=4 python -m pytest -q -p no:cacheprovider \
+	$(BIN)/python benches/debian_kernel.py -- env BENTPIPE_SLOW=4 python -m pytest -q -p no:cacheprovider --color no \
 		--require-labs --timeout 1200 -k "$(KERNEL_TESTS)" $(PYTEST_OPTIONS) \
 		tests/test_router_matrix.py tests/test_export_runs.py
 

@@ -37,8 +37,8 @@ _LATE_S: Final = 0.9
 # One retransmission of a SYN, after 1 s.
 _CONNECT_S: Final = 2.5
 _SILENT_S: Final = 1.5
-# For an emulated machine: transfers have `BENTPIPE_SLOW` times as long, and those of 100 MB come
-# last, one after the other. The limits above are those of TCP's timers, which do not scale.
+# For an emulated machine: transfers have `BENTPIPE_SLOW` times as long, fewer journeys are made at
+# once, and those of 100 MB last. The limits above are those of TCP's timers, which do not scale.
 SLOW: Final = float(os.environ.get("BENTPIPE_SLOW", "1"))
 _SMALL: Final = 1_000_000
 _LARGE: Final = 100_000_000
