@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -46,23 +47,23 @@ mount_9p() { busybox mount -t 9p -o "trans=virtio,version=9p2000.L,msize=512000,
 mount_9p root /lower ro,cache=loose
 busybox mount -t tmpfs tmpfs /upper
 busybox mkdir /upper/files /upper/work
-busybox mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work overlay /root
-busybox mount --move /dev /root/dev
-busybox mkdir -p /root/dev/pts /root/dev/shm
-busybox mount -t devpts devpts /root/dev/pts
-busybox mount -t tmpfs shm /root/dev/shm
+busybox mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work overlay /new
+busybox mount --move /dev /new/dev
+busybox mkdir -p /new/dev/pts /new/dev/shm
+busybox mount -t devpts devpts /new/dev/pts
+busybox mount -t tmpfs shm /new/dev/shm
 for name in fd:fd stdin:fd/0 stdout:fd/1 stderr:fd/2; do
-    busybox ln -sf "/proc/self/${name#*:}" "/root/dev/${name%:*}"
+    busybox ln -sf "/proc/self/${name#*:}" "/new/dev/${name%:*}"
 done
-busybox mount -t proc proc /root/proc
-busybox mount -t sysfs sys /root/sys
-busybox mount -t cgroup2 cgroup2 /root/sys/fs/cgroup
-busybox mount -t tmpfs run /root/run
-busybox mkdir -p /root/lib/modules
-busybox mount --bind "/root$MODULES" /root/lib/modules
-mount_9p out "/root$OUT" cache=none
-busybox cp /command /root/run/command
-exec busybox switch_root /root /bin/sh -c '
+busybox mount -t proc proc /new/proc
+busybox mount -t sysfs sys /new/sys
+busybox mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
+busybox mount -t tmpfs run /new/run
+busybox mkdir -p /new/lib/modules
+busybox mount --bind "/new$MODULES" /new/lib/modules
+mount_9p out "/new$OUT" cache=none
+busybox cp /command /new/run/command
+exec busybox switch_root /new /bin/sh -c '
     ip link set lo up
     /bin/sh /run/command < /dev/null > /dev/ttyS1 2>&1
     echo $? > "$OUT/.status"
@@ -75,6 +76,7 @@ COMMAND: Final = """\
 stty -F /dev/ttyS1 raw
 unset MODULES OUT
 export HOME=/root LANG=C.UTF-8 PATH={path}
+ulimit -n {files}
 cd {folder}
 exec {command}
 """
@@ -143,7 +145,7 @@ def module_files() -> Iterator[Path]:
 
 def initramfs(script: str) -> bytes:
     """Return an archive that mounts the files of this machine and runs a script there."""
-    folders = ("bin", "dev", "lower", "modules", "root", "upper")
+    folders = ("bin", "dev", "lower", "modules", "new", "upper")
     found: dict[str, tuple[int, bytes]] = dict.fromkeys(folders, (0o40755, b""))
     found["init"] = (0o100755, INIT.encode())
     found["command"] = (0o100644, script.encode())
@@ -177,9 +179,11 @@ def run(command: list[str], out: Path, limit_s: float) -> int:
     """Run a command in a new guest, which may write a folder; return its exit status."""
     status = out / STATUS
     status.unlink(missing_ok=True)
-    path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
     script = COMMAND.format(
-        path=shlex.quote(path), folder=shlex.quote(str(Path.cwd())), command=shlex.join(command)
+        path=shlex.quote(f"{Path(sys.executable).parent}:{SYSTEM_PATH}"),
+        files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        folder=shlex.quote(str(Path.cwd())),
+        command=shlex.join(command),
     )
     with tempfile.TemporaryDirectory() as name:
         archive_file, console = Path(name) / "initramfs", Path(name) / "console"
