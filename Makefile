@@ -22,13 +22,14 @@ PROPTEST_RNG_SEED ?= 1
 PROPTEST_CASES ?= 64
 BOLERO_RANDOM_ITERATIONS ?= 0
 
-.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-all wording build-tests compile-tests packages packages-check check check-format check-rust check-python check-style check-types check-texts docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-rust test-python test-real-time test-unprivileged test-debian-kernel test-all wording build-tests compile-tests packages packages-check check check-format check-rust check-python check-style check-types check-texts docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
 	@echo "make test      run the tests that every change needs, some of labs included"
 	@echo "make test-real-time  measure labs and gateways"
 	@echo "make test-unprivileged  as root: test labs as the user nobody"
+	@echo "make test-debian-kernel  test gateways with what other kernels lack, on Debian's in QEMU"
 	@echo "make test-all  run what takes long: whole studies, stress, many random inputs"
 	@echo "make check     check formatting, lints, types, layers, stubs, the site and the schema"
 	@echo "make docs      build the documentation site in target/site; a broken link fails it"
@@ -84,6 +85,13 @@ test-real-time: $(VENV)/.installed
 test-unprivileged: $(VENV)/.installed
 	$(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider -n 2 -m unprivileged \
 		$(PYTEST_OPTIONS) $$(grep -l mark.unprivileged tests/test_*.py)
+
+# What other kernels may lack: flowtables, VLANs, netem. Emulated, so it takes some 10 min.
+KERNEL_TESTS := flowtable or vlan or delays_of_the_link
+test-debian-kernel: $(VENV)/.installed
+	$(BIN)/python benches/debian_kernel.py -- env BENTPIPE_SLOW=4 python -m pytest -q -p no:cacheprovider --color no \
+		--require-labs --timeout 1200 -k "$(KERNEL_TESTS)" $(PYTEST_OPTIONS) \
+		tests/test_router_matrix.py tests/test_export_runs.py
 
 # Before a release: whole studies, stress, all labs as nobody, and inputs that no run had before.
 test-all: $(VENV)/.installed

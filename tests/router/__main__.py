@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--large", action="store_true", help="add the journeys of 100 MB")
     parser.add_argument("--runs", type=int, default=1, help="runs of all; the table has the last")
     parser.add_argument("--out", type=Path, help="a file for the tables, or a page with a place")
+    parser.add_argument("--section", default="", help="which of the places of that page")
     parser.add_argument("--write-known", action="store_true", help="write known_failures.csv")
     options = parser.parse_args()
     chosen = [all_cases()[name] for name in options.cases or all_cases()]
@@ -34,9 +36,9 @@ def main() -> int:
                 runs[-1].append(outcome)
                 is_wrong |= bool(outcome.unexpected())
                 _report(outcome)
-    text = markdown(runs[-1])
+    text = f"Kernel: Linux {platform.release()}.\n\n{markdown(runs[-1])}"
     if options.out:
-        write(text, options.out)
+        write(text, options.out, options.section)
     else:
         sys.stdout.write(text)
     if options.write_known:

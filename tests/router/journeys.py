@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import socket
 import subprocess
 import time
@@ -36,9 +37,12 @@ _LATE_S: Final = 0.9
 # One retransmission of a SYN, after 1 s.
 _CONNECT_S: Final = 2.5
 _SILENT_S: Final = 1.5
+# For an emulated machine: transfers have `BENTPIPE_SLOW` times as long, fewer journeys are made at
+# once, and those of 100 MB last. The limits above are those of TCP's timers, which do not scale.
+SLOW: Final = float(os.environ.get("BENTPIPE_SLOW", "1"))
 _SMALL: Final = 1_000_000
 _LARGE: Final = 100_000_000
-_LARGE_S: Final = 60.0
+_LARGE_S: Final = 60.0 * SLOW
 _STREAM_BYTES: Final = 200_000
 _EXPEDITED_FORWARDING: Final = 46 << 2
 _MANY: Final = 24
@@ -59,6 +63,11 @@ class Trip:
     version: int
     # A file of `_SMALL` bytes, and a larger one.
     folder: Path
+
+    @property
+    def stall_s(self) -> float:
+        """Return how long a connection may be without progress."""
+        return self.case.stall_s * SLOW
 
     def address(self, journey: str, default: tuple[str, str]) -> str:
         """Return the address of a target in this case."""
@@ -92,7 +101,7 @@ class Trip:
             except TimeoutError:
                 raise _NoAnswerError from None
             took_s = time.monotonic() - started_s
-            made.settimeout(self.case.stall_s)
+            made.settimeout(self.stall_s)
             yield made, took_s > _LATE_S
 
 
@@ -177,7 +186,7 @@ def _upload(trip: Trip, size: int, limit_s: float) -> str:
 
 
 def _small_s(trip: Trip) -> float:
-    return _CONNECT_S + trip.case.stall_s
+    return _CONNECT_S + trip.stall_s
 
 
 def download(trip: Trip) -> str:
@@ -367,7 +376,7 @@ def fast_open(trip: Trip) -> str:
     with trip.routers.within("client"):
         connection = socket.socket(family)
     with connection:
-        connection.settimeout(trip.case.stall_s)
+        connection.settimeout(trip.stall_s)
         started_s = time.monotonic()
         data = b"x" * _FAST_OPEN_DATA
         address = (PUBLIC["server"][trip.version == 6], servers.DIALOGUE_PORT)

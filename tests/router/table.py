@@ -10,8 +10,8 @@ from router.journeys import LARGE, USUAL
 from router.matrix import Cell, Outcome
 from router.network import VERSIONS
 
-# In a page, what is between them is made here.
-_BEGIN: Final = "<!-- made by python -m router -->\n"
+# In a page, what is between them is made here; a page may have several sections, by name.
+_BEGIN: Final = "<!-- made by python -m router{} -->\n"
 _END: Final = "<!-- end -->\n"
 _OTHERS: Final = "others"
 
@@ -30,10 +30,11 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
-def write(text: str, path: Path) -> None:
+def write(text: str, path: Path, section: str = "") -> None:
     """Write tables to a file, or into a page with a place for them."""
     page = path.read_text(encoding="utf-8") if path.exists() else ""
-    before, begin, rest = page.partition(_BEGIN)
+    option = f" --section {section}" if section else ""
+    before, begin, rest = page.partition(_BEGIN.format(option))
     _, end, after = rest.partition(_END)
     whole = f"{before}{begin}\n{text}\n{end}{after}" if end else text
     path.write_text(whole, encoding="utf-8")
