@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,8 @@ def write(text: str, path: Path, section: str = "") -> None:
     option = f" --section {section}" if section else ""
     before, begin, rest = page.partition(_BEGIN.format(option))
     _, end, after = rest.partition(_END)
+    if page and not end:
+        sys.exit(f"{path} has no place for the section {section!r}")
     whole = f"{before}{begin}\n{text}\n{end}{after}" if end else text
     path.write_text(whole, encoding="utf-8")
 

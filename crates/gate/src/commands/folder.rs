@@ -4,7 +4,7 @@
 //!
 //! - `gateway.json`: its record. Whoever starts a daemon locks it (flock(2)), and the processes of the daemon inherit the
 //!   lock: while one of them runs, the gateway is up.
-//! - `state.json`: its counters, which the daemon writes every 0.75 s.
+//! - `state.json`: its counters, which the daemon writes at least every 0.75 s.
 //! - `log`: what the daemon has printed, if it runs in the background.
 //! - `control`: a socket of the daemon, for a reload.
 

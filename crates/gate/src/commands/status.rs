@@ -10,9 +10,9 @@ use crate::config::{Description, SelectionText};
 use crate::counts::Counts;
 use crate::daemon::{Report, TunnelReport};
 
-/// The daemon writes its counters every 0.75 s.
+/// The daemon writes its counters at least every 0.75 s.
 const UNCHANGED_S: f64 = 2.0;
-/// It writes them every 1.8 s also while workers are missing.
+/// It writes them every 1.8 s also while no worker reports.
 const SILENT_S: f64 = 4.0;
 /// Of 80 columns, those beside the names of rows.
 const ROOM: usize = 52;

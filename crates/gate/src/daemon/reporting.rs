@@ -14,6 +14,8 @@ use super::report::{ToWorker, WorkerReport};
 /// How often a worker reports: the rule, which is renewed then, is in force for more than twice as long.
 const INTERVAL: Duration = Duration::from_millis(750);
 
+const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// As [`report_while`], for a worker whose threads need no watch.
 pub(super) fn report_until_gone(
     control: &OwnedFd,
@@ -39,6 +41,11 @@ pub(super) fn report_while(
     loop {
         let began = clock.now();
         let message = serde_json::to_vec(&report()?)?;
+        // What has come meanwhile answers the report before.
+        while wait_for_message(control, NO_WAIT)? {
+            let Some(message) = next_message(control)? else { return Ok(()) };
+            on_message(message, reported_at);
+        }
         if progresses() {
             reported_at = now();
             if send(control, &message, &[]).is_err() {
@@ -46,19 +53,28 @@ pub(super) fn report_while(
             }
         }
         while let Some(rest) = rest_of(INTERVAL, clock.now().saturating_since(began)) {
-            match poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&rest)) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
+            if !wait_for_message(control, rest)? {
+                continue;
             }
-            let (message, _) = receive(control)?;
-            if message.is_empty() {
-                return Ok(());
-            }
-            on_message(serde_json::from_slice(&message)?, reported_at);
+            let Some(message) = next_message(control)? else { return Ok(()) };
+            on_message(message, reported_at);
         }
     }
+}
+
+/// Whether there is a message, or the other end is gone. It returns early if a signal interrupts it.
+fn wait_for_message(control: &OwnedFd, time: Timespec) -> io::Result<bool> {
+    match poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&time)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The next message, or `None` if the other end is gone.
+fn next_message(control: &OwnedFd) -> io::Result<Option<ToWorker>> {
+    let (message, _) = receive(control)?;
+    if message.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&message)?)) }
 }
 
 /// What is left of a time.

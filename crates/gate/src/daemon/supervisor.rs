@@ -25,11 +25,9 @@ use super::worker_process::WorkerProcess;
 use super::{Part, Plan, Report, Start, State, TunnelPlan};
 use crate::transparent::{Connections, LEASE, Rules};
 
-/// How often the workers are polled at least.
-const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-/// How long a report waits for those of other workers, to be one change of the rules. Within a lease there is time for the
-/// next report, and for this.
-const GATHERED: Duration = Duration::from_millis(250);
+/// How often the workers are polled at least, and how long a report waits at most for those of other workers, so that one
+/// change of the rules is for all. A lease is longer than this and the time to the next report.
+const TICK: Duration = Duration::from_millis(250);
 /// The most that counts of the time since the last poll: a pause of this process, or of the machine, is no silence of the
 /// workers.
 const ELAPSED_MAX: Duration = Duration::from_secs(1);
@@ -207,7 +205,10 @@ impl<'plan> Supervisor<'plan> {
         let mut polled = Vec::from(fixed);
         let processes = self.workers.iter().filter_map(|worker| worker.process.as_ref());
         polled.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
-        match poll(&mut polled, Some(&TICK)) {
+        let waiting = self.workers.iter().filter_map(|worker| worker.process.as_ref()?.waiting());
+        let rest = TICK.saturating_sub(waiting.max().unwrap_or_default()).as_nanos();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: rest as i64 };
+        match poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -274,11 +275,11 @@ impl<'plan> Supervisor<'plan> {
         let Self { plan, rules, workers, .. } = self;
         let part = workers[number].part.clone();
         let (Some(pep), Some(rules), Part::Pep { worker }) = (&plan.pep, rules, &part) else {
-            return Err(io::Error::other("it is none of a PEP"));
+            return Err(io::Error::other("it is no worker of a PEP"));
         };
         let mut sockets = WorkerSockets::open(pep, rules, *worker)?;
         sockets.open_logs(rules, *worker)?;
-        // They have other ports.
+        // The listeners have other ports.
         rules.listen()?;
         self.process(number, &part, &sockets.in_order(self.metrics_of(number)))
     }
@@ -293,7 +294,12 @@ impl<'plan> Supervisor<'plan> {
             return;
         };
         self.is_ready = true;
-        match self.rules.as_ref().map_or(Ok(()), |rules| rules.renew(&reported)) {
+        let held = |number: &usize| now < self.workers[*number].held_until;
+        let held: Vec<_> = (0..self.workers.len()).filter(held).collect();
+        let rules = self.rules.as_ref().filter(|_| !reported.is_empty());
+        match rules.map_or(Ok(()), |rules| rules.renew(&reported, &held)) {
+            // The tunnel alone.
+            Ok(()) if reported.is_empty() => {}
             Ok(()) => {
                 self.lacks_rules = false;
                 reported.iter().for_each(|&each| self.workers[each].held_until = now + LEASE);
@@ -309,13 +315,13 @@ impl<'plan> Supervisor<'plan> {
         self.write_state(now, &[]);
     }
 
-    /// The workers of the PEP that have reported, once for each report, if none waits any longer for the others.
+    /// The workers of the PEP that have reported since the last time, when all have, or when the first has waited for long.
     fn take_reports(&mut self) -> Option<Vec<usize>> {
         let processes = self.workers.iter().filter_map(|worker| worker.process.as_ref());
         let waiting: Vec<_> = processes.map(WorkerProcess::waiting).collect();
         let longest = waiting.iter().flatten().max()?;
         let is_complete = waiting.iter().all(Option::is_some);
-        let is_due = self.is_ready && *longest >= GATHERED;
+        let is_due = self.is_ready && *longest >= TICK;
         if !(is_complete || is_due) {
             return None;
         }

@@ -57,17 +57,19 @@ impl Rules {
     }
 
     /// Holds the new connections of these processes during the next [`LEASE`](super::LEASE). A table that another program has
-    /// removed, for instance by `nft flush ruleset`, is made again.
+    /// removed, for instance by `nft flush ruleset`, is made again, with the leases of others that were `held`.
     ///
     /// # Errors
     /// As [`Rules::add`].
-    pub fn renew(&self, processes: &[usize]) -> io::Result<()> {
-        let renew =
-            |batch: &mut Batch| processes.iter().for_each(|&each| table::renew(batch, each));
-        self.commit(renew).or_else(|_| {
+    pub fn renew(&self, processes: &[usize], held: &[usize]) -> io::Result<()> {
+        let renew = |batch: &mut Batch, processes: &[usize]| {
+            processes.iter().for_each(|&each| table::renew(batch, each));
+        };
+        self.commit(|batch| renew(batch, processes)).or_else(|_| {
             self.commit(|batch| {
                 self.make(batch);
-                renew(batch);
+                renew(batch, held);
+                renew(batch, processes);
             })
         })
     }

@@ -238,7 +238,7 @@ pub(super) fn to_listener(port: u16, is_ipv6: bool) -> Expressions {
     .concat()
 }
 
-/// The loaded value is in this set, or not.
+/// The set of this name has the loaded value, or has not.
 pub(super) fn lookup(set: &str, is_inverted: bool) -> Expression {
     Expression::Lookup { set: set.to_owned(), is_inverted }
 }

@@ -20,8 +20,8 @@ use bentpipe_core::time::Duration;
 use super::selection::Connections;
 use crate::Side;
 
-/// The time after which new connections pass without a process of the relay that has died. Linux repeats a SYN that is lost after 1 s
-/// and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.
+/// The time after which new connections pass without a process of the relay that has died. Linux repeats a SYN that is lost
+/// after 1 s and 2 s, other systems after 1 s and 3 s (RFC 6298): so the second or the third one passes.
 pub const LEASE: Duration = Duration::from_millis(1_800);
 
 /// The longest SYN that is held; a longer one has data (TCP Fast Open) and passes without the relay.

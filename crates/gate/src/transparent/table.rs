@@ -10,7 +10,7 @@ use super::matches::{
     jump, load_ends, lookup, mark, name_bytes, new_or_invalid, no_hops, opens, plain_tcp, signed,
     tcp, tcp_flags, tcp_or_icmp, to_listener, transparent_socket, version, without_dnat,
 };
-use super::rules::{LEASE, Rules, SYN_BYTES_MAX};
+use super::rules::{LEASE, Rules, SYN_BYTES_MAX, SideRules};
 use super::selection::passing;
 use crate::Side;
 
@@ -34,7 +34,7 @@ const DST_NAT: i32 = -100;
 const SRC_NAT: i32 = 100;
 const LAST: i32 = 1_000;
 
-// Chains. Those of hooks ask what most packets are not, and lead the others on to chains of several rules.
+// Chains. Those of hooks test first what most packets are not, so most packets pass few rules.
 const ANSWERS: &str = "answers";
 const CLIENT_LEG: &str = "client_leg";
 const FROM_RELAY: &str = "from_relay";
@@ -201,12 +201,15 @@ impl Rules {
     /// takes one as any host does. A socket in TIME-WAIT is removed when one is assigned to a listener in its place; then
     /// the SYN is dropped.
     fn add_listeners(&self, batch: &mut Batch) {
-        let listener = self.sides.iter().flat_map(|side| &side.listeners).next();
-        let Some(any_ports) = listener else { return };
+        let with_listeners = self.sides.iter().find(|side| !side.listeners.is_empty());
+        let Some(SideRules { listeners, .. }) = with_listeners else { return };
         let leg = self.client_leg_mark().to_ne_bytes();
         add(batch, REOPENING, [equal(Field::SocketMark, &leg), vec![accept()]]);
-        for (&port, is_ipv6) in any_ports.iter().zip(VERSIONS) {
-            add(batch, REOPENING, [to_listener(port, is_ipv6)]);
+        // Any listener does; those of a process that has ended are closed.
+        for ports in listeners {
+            for (&port, is_ipv6) in ports.iter().zip(VERSIONS) {
+                add(batch, REOPENING, [to_listener(port, is_ipv6)]);
+            }
         }
         batch.add_rule(REOPENING, &[Expression::Verdict(Verdict::Drop)]);
         for is_ipv6 in VERSIONS {
@@ -227,8 +230,8 @@ impl Rules {
         }
     }
 
-    /// The chain for what clients send in answer to servers on connections whose SYNs were held, once for each. Only what the
-    /// relay does not have is forwarded.
+    /// The chain for what clients send in answer to servers on connections whose SYNs were held: the first packet of each. Only
+    /// what the relay does not have is forwarded.
     fn add_asymmetric(&self, batch: &mut Batch) {
         batch.add_chain(ANSWERS, None);
         for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
@@ -242,7 +245,7 @@ impl Rules {
         }
     }
 
-    /// The chain of a process of the relay, one of those of this name. All packets of a connection go to the same.
+    /// Leads a packet to the chain of this name of one process. All packets of a connection go to the same.
     fn goto(&self, name: &str) -> Expressions {
         let chain = |process| chain_of(name, process);
         if self.processes == 1 {
@@ -303,7 +306,7 @@ pub(super) fn has_passing(table: &str) -> std::io::Result<bool> {
     bentpipe_sys::nftables::has_chain(table, PASSING)
 }
 
-/// The chain for SYNs that are forwarded. It asks whether a connection is left out, once for each: the SYNs that repeat one
+/// The chain for SYNs that are forwarded. The first SYN of a connection decides whether it is left out: those that repeat one
 /// that was held are held, too, though it would pass now.
 fn add_opening(batch: &mut Batch) {
     batch.add_chain(OPENING, None);

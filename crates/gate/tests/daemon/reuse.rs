@@ -17,7 +17,7 @@ use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SendFlags, SocketType, bind, connect, sendto, socket};
 use rustix::process::Signal;
 
-use crate::router::{Host, SERVERS, TIMEOUT, until, worker};
+use crate::router::{Host, SERVERS, TIMEOUT, until};
 use crate::setup::{PROGRAM, Setup, is_possible, pep};
 use crate::streams::stress;
 
@@ -155,9 +155,9 @@ fn a_port_in_time_wait_is_used_again_beyond_the_limit() {
     assert_eq!((state.split_connections, state.reset_connections), (8, 0));
 }
 
-/// Given ports of a client of which a leg is in TIME-WAIT, of a daemon that has ended, and another one with more workers, of
-/// which one hangs, so that nothing is held: expect connections from these ports to pass before that one is ended. The marks of
-/// both daemons differ.
+/// Given ports of a client of which a leg is in TIME-WAIT, of a daemon that has ended, and another one with more workers, which
+/// all hang, so that nothing is held: expect connections from these ports to pass before they are ended. The marks of both
+/// daemons differ.
 #[test]
 fn a_port_in_time_wait_of_an_earlier_daemon_is_used_again() {
     if !is_possible() {
@@ -173,14 +173,49 @@ fn a_port_in_time_wait_of_an_earlier_daemon_is_used_again() {
     setup.daemon.wait().expect("it ends");
     pep(&mut setup.plan).workers = 3;
     setup.daemon = setup.router.start(PROGRAM, &setup.plan);
-    setup.signal(worker(&setup.daemon), Signal::STOP);
-    until(|| !setup.router.gateway("nft list set inet bentpipe alive_0").contains("expires"));
+    for worker in setup.workers() {
+        setup.signal(worker, Signal::STOP);
+    }
+    until(|| !setup.router.gateway("nft list sets inet").contains("tcp expires"));
     for listener in &listeners {
         let clock = Clock::start();
         let (client, server) = exchange(&setup, 5_001, listener);
         assert!(clock.now() < MEANWHILE, "{}", clock.now());
         end(server, client);
     }
+}
+
+/// Given three workers, of which the first has ended, and ports of a client whose leg to the server is in TIME-WAIT, expect
+/// connections from the ports of the other workers to open at once.
+#[test]
+fn a_port_in_time_wait_is_used_again_while_a_worker_is_missing() {
+    // With all of them for the first worker a test of ten thousand would fail.
+    const PORTS: [u16; 9] = [5_001, 5_002, 5_003, 5_004, 5_005, 5_006, 5_007, 5_008, 5_009];
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::with("missing", |plan| pep(plan).workers = 3);
+    // Without them Linux opens no leg from TIME-WAIT.
+    setup.router.command(Host::Server, "sysctl -qw net.ipv4.tcp_timestamps=0");
+    let listener = setup.listen(SERVERS[0]);
+    for port in PORTS {
+        use_port(&setup, port, &listener, false);
+    }
+    let split = PORTS.len() as u64;
+    setup.state(|state| state.split_connections == split && state.open_connections == 0);
+    setup.signal(setup.workers()[0], Signal::KILL);
+    setup.workers_state(|workers| !workers.is_splitting);
+    let clock = Clock::start();
+    let taken = thread::scope(|scope| {
+        let open = |port| {
+            let client = connect_from(&setup, port, &listener).expect("it opens");
+            (client, clock.now())
+        };
+        let opening = PORTS.map(|port| scope.spawn(move || open(port)));
+        opening.map(|client| client.join().expect("no panic").1)
+    });
+    let at_once = taken.iter().filter(|&&taken| taken < AT_ONCE).count();
+    assert!(at_once > 0, "{taken:?}");
 }
 
 /// Given ports of a client of which a leg is in TIME-WAIT, and then a daemon that is killed and whose rules are removed, as its

@@ -225,13 +225,18 @@ fn a_table_that_is_gone_is_made_again() {
             set.contains("tcp expires")
         })
     };
-    on_gateway(&|rules| rules.renew(&[0, 1])).expect("the table is made");
+    on_gateway(&|rules| rules.renew(&[0, 1], &[])).expect("the table is made");
     assert_eq!(holds(), [true, true]);
     on_gateway(&|rules| rules.release(1)).expect("the table is there");
     assert_eq!(holds(), [true, false]);
+    let mut others = both();
+    others.sides[1].listeners[0] = [4_005, 6_005];
+    router.on(Host::Gateway, || others.listen()).expect("the table is there");
+    let listed = router.gateway("nft list chain inet bentpipe from_relay");
+    assert!(listed.contains(":4005") && !listed.contains(":4001"), "{listed}");
     on_gateway(&Rules::listen).expect("the table is there");
     assert_eq!(holds(), [true, false]);
-    on_gateway(&|rules| rules.renew(&[1])).expect("the table is there");
+    on_gateway(&|rules| rules.renew(&[1], &[0])).expect("the table is there");
     assert_eq!(holds(), [true, true]);
     let listed = router.gateway(LIST);
     let without_lease =
@@ -249,4 +254,6 @@ fn a_table_that_is_gone_is_made_again() {
     for _ in 0..2 {
         on_gateway(&Rules::remove).expect("nothing is left");
     }
+    on_gateway(&|rules| rules.renew(&[1], &[0])).expect("the table is made");
+    assert_eq!(holds(), [true, true]);
 }

@@ -99,8 +99,9 @@ fn a_daemon_is_found_by_its_lock_whatever_its_name() {
         other.kill().expect("it runs");
         other.wait().expect("it ends");
     }
-    assert_eq!(found, [others[0].id().cast_signed()]);
-    assert!(folder.processes().is_empty());
+    // Other tests may be starting processes, which inherit the lock for a moment.
+    let is_found = others.map(|other| found.contains(&other.id().cast_signed()));
+    assert_eq!(is_found, [true, false]);
 }
 
 #[test]
