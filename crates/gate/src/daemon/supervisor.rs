@@ -206,7 +206,9 @@ impl<'plan> Supervisor<'plan> {
         let processes = self.workers.iter().filter_map(|worker| worker.process.as_ref());
         polled.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
         let waiting = self.workers.iter().filter_map(|worker| worker.process.as_ref()?.waiting());
-        let rest = TICK.saturating_sub(waiting.max().unwrap_or_default()).as_nanos();
+        // At the start reports wait for those of all workers, however long.
+        let longest = waiting.max().filter(|_| self.is_ready).unwrap_or_default();
+        let rest = TICK.saturating_sub(longest).as_nanos();
         let timeout = Timespec { tv_sec: 0, tv_nsec: rest as i64 };
         match poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
