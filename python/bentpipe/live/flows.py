@@ -161,7 +161,8 @@ class Flow:
         seconds = f"{self.interval_ns / NS_PER_S:g}"
         common = [self.program, "--json", "--interval", seconds, "--port", str(self.port)]
         if role == "server":
-            return [*common, "--server", "--one-off"]
+            # With a socket of IPv6 it would not mark the packets that it sends over IPv4.
+            return [*common, "--server", "--version4", "--one-off"]
         server = lab.core.address(self.hosts[_OTHER[self.client]])
         tos = ["--tos", str(self.traffic_class)] if self.traffic_class else []
         return [*common, "--client", server, *tos, *self._client_options()]

@@ -255,11 +255,11 @@ pub(super) fn accept() -> Expression {
     Expression::Verdict(Verdict::Accept)
 }
 
-fn network_header(offset: u8, bytes: u8) -> Field {
+pub(super) fn network_header(offset: u8, bytes: u8) -> Field {
     Field::Payload { header: Header::Network, offset, bytes }
 }
 
-fn transport_header(offset: u8, bytes: u8) -> Field {
+pub(super) fn transport_header(offset: u8, bytes: u8) -> Field {
     Field::Payload { header: Header::Transport, offset, bytes }
 }
 

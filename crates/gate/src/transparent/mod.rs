@@ -9,6 +9,7 @@
 //! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
 mod apply;
+mod dscp;
 mod hold_lease;
 mod kernel_parts;
 mod matches;

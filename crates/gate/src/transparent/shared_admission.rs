@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bentpipe_core::pep::{Admission, AdmissionConfig};
 use bentpipe_sys::tcp_sockets::Version;
 use rustix::io::Errno;
-use rustix::net::{bind, connect, getsockname, sockopt};
+use rustix::net::{bind, connect, getsockname};
 
 use super::sockets::Sockets;
 use super::syn::{Ends, Syn};
@@ -27,10 +27,8 @@ pub(super) struct HeldSyn {
 /// The leg to the server of a connection whose SYN was sent on to the relay.
 pub(super) enum PendingLeg {
     Connected(OwnedFd),
-    /// With early accept it is opened when the client is accepted, with the traffic class of the SYN.
-    Unopened {
-        traffic_class: u8,
-    },
+    /// With early accept it is opened when the client is accepted.
+    Unopened,
 }
 
 /// The admission of the daemon's connections.
@@ -61,15 +59,9 @@ impl SharedAdmission {
         lock(&self.admission)
     }
 
-    /// Starts to connect from the address of a client on a side to its server, with the DSCP of its SYN.
-    pub(super) fn open(&self, ends: Ends, side: Side, traffic_class: u8) -> io::Result<OwnedFd> {
+    /// Starts to connect from the address of a client on a side to its server.
+    pub(super) fn open(&self, ends: Ends, side: Side) -> io::Result<OwnedFd> {
         let server = self.sockets.take(side.other(), version(ends.server))?;
-        // The kernel keeps the ECN field to itself.
-        if ends.server.is_ipv4() {
-            sockopt::set_ip_tos(&server, traffic_class)?;
-        } else {
-            sockopt::set_ipv6_tclass(&server, u32::from(traffic_class))?;
-        }
         bind(&server, &ends.client)?;
         match connect(&server, &ends.server) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(server),
@@ -86,9 +78,7 @@ impl Dial for SharedAdmission {
         let permit = Open(Arc::clone(&self.admission));
         let (server, is_connected) = match leg {
             PendingLeg::Connected(server) => (server, true),
-            PendingLeg::Unopened { traffic_class } => {
-                (self.open(ends, side, traffic_class)?, false)
-            }
+            PendingLeg::Unopened => (self.open(ends, side)?, false),
         };
         Ok(Dialed { server, is_connected, permit: Some(Box::new(permit)) })
     }

@@ -107,15 +107,6 @@ impl Syn {
         [from_client, from_server]
     }
 
-    /// The IPv4 type of service or IPv6 traffic class.
-    #[must_use]
-    pub fn traffic_class(&self) -> u8 {
-        match self.tuple.source {
-            IpAddr::V4(_) => self.packet[1],
-            IpAddr::V6(_) => self.packet[0] << 4 | self.packet[1] >> 4,
-        }
-    }
-
     /// The packet with which a host without a server on that port answers: a reset that acknowledges the SYN
     /// (RFC 9293, section 3.10.7.1).
     #[must_use]

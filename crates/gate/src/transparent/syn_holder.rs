@@ -294,8 +294,7 @@ impl Worker {
         match decision {
             Decision::Open => self.open(syn, side, now),
             Decision::Accept => {
-                let leg = PendingLeg::Unopened { traffic_class: syn.traffic_class() };
-                self.admission.lock().on_started(&syn.ends(), leg, now);
+                self.admission.lock().on_started(&syn.ends(), PendingLeg::Unopened, now);
                 self.reopen(&syn, side);
                 self.send_to_relay(&syn, side);
                 self.remember_handed(syn, side, now);
@@ -310,7 +309,7 @@ impl Worker {
     /// Opens the leg to the server; if that is impossible here, the SYN passes without the relay.
     fn open(&mut self, syn: Syn, side: Side, now: Instant) {
         let ends = syn.ends();
-        let open = || self.admission.open(ends, side, syn.traffic_class());
+        let open = || self.admission.open(ends, side);
         let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
         let opened = open().or_else(|error| {
             if !is_taken(&error) {

@@ -5,6 +5,7 @@ use bentpipe_sys::nftables::{
     BaseChain, Batch, Expression, Field, Hook, KeyType, Set, SetOperation, Verdict, VerdictMap,
 };
 
+use super::dscp;
 use super::matches::{
     End, Expressions, FIN, SYN, TCP, accept, address, between, ends_keys, equal, from_any, goto,
     jump, load_ends, lookup, mark, name_bytes, new_or_invalid, no_hops, opens, plain_tcp, signed,
@@ -57,6 +58,7 @@ impl Rules {
     pub(super) fn make(&self, batch: &mut Batch) {
         remove(batch);
         batch.add_table();
+        dscp::add(batch);
         self.add_sets(batch);
         self.add_zones(batch);
         self.add_logs(batch);
@@ -71,7 +73,7 @@ impl Rules {
         let held = [opens(), is_short(), transparent_socket(), vec![jump(HOLDS)]];
         add(batch, "after_nat", held);
         let mark = Expression::Immediate(self.mark.to_ne_bytes().to_vec(), 0);
-        let to_relay = vec![mark, Expression::SetMark];
+        let to_relay = vec![mark, Expression::SetMark, dscp::note()];
         add(batch, "after_nat", [tcp_or_icmp(), transparent_socket(), to_relay]);
         batch.add_chain(PASSING, None);
         self.add_passing(batch);
@@ -124,6 +126,7 @@ impl Rules {
         }
         batch.add_rule(MARKED, &set_zone);
         batch.add_chain("output", filter(Hook::Output, RAW));
+        batch.add_rule("output", &[dscp::set()]);
         let any_mark = between(Field::Mark, self.mark, self.refusal_mark());
         add(batch, "output", [any_mark, vec![goto(MARKED)]]);
         let priority = SRC_NAT - 1;
@@ -188,6 +191,7 @@ impl Rules {
     /// The chain that leads SYNs to their process.
     fn add_holds(&self, batch: &mut Batch) {
         batch.add_chain(HOLDS, None);
+        batch.add_rule(HOLDS, &[dscp::note()]);
         for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
             let Some(from) = from_any(&rules.interfaces) else { continue };
             for is_ipv6 in VERSIONS {
@@ -266,12 +270,13 @@ impl Rules {
 
     fn add_sets(&self, batch: &mut Batch) {
         for process in 0..self.processes {
-            let keys = vec![KeyType::Protocol];
-            batch.add_set(&alive(process), &Set { keys, timeout: LEASE, dynamic_size: None });
+            let (keys, timeout) = (vec![KeyType::Protocol], LEASE);
+            let set = Set { keys, value: None, timeout, dynamic_size: None };
+            batch.add_set(&alive(process), &set);
         }
         for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
             let (keys, dynamic_size) = (ends_keys(is_ipv6), Some(HELD_MAX));
-            batch.add_set(set, &Set { keys, timeout: HELD_FOR, dynamic_size });
+            batch.add_set(set, &Set { keys, value: None, timeout: HELD_FOR, dynamic_size });
         }
     }
 

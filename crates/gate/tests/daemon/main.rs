@@ -2,6 +2,7 @@
 //! networks and what is seen from outside the programs `ip` and `nft`.
 
 mod asymmetric;
+mod dscp;
 mod ending;
 mod fail_closed;
 mod fragments;

@@ -75,7 +75,7 @@ fn tables_are_listed_as_their_texts() {
     let router = Router::new("tables");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/daemon/tables");
     for (name, rules) in [("both", both()), ("lan", lan())] {
-        router.command(Host::Client, &format!("nft -f {folder}/{name}.nft"));
+        router.command(Host::Client, &format!("nft -I {folder} -f {folder}/{name}.nft"));
         router.on(Host::Gateway, || rules.replace()).expect("the kernel takes the rules");
         let expected = router.command(Host::Client, LIST);
         assert_listing(name, &router.gateway(LIST), &expected);

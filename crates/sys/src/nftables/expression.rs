@@ -11,6 +11,7 @@ const DATA: u16 = 2;
 /// The register of verdicts, and the first one of 32 bits for data.
 const VERDICT_REGISTER: u32 = 0;
 const FIRST_REGISTER: u32 = 8;
+const META_PRIORITY: u32 = 2;
 const META_MARK: u32 = 3;
 const CT_ZONE: u32 = 17;
 const NFPROTO_IPV4: u32 = 2;
@@ -22,6 +23,9 @@ const SYMMETRIC_HASH: u32 = 1;
 const NAT_SOURCE: u32 = 0;
 const EXTHDR_PRESENT: u32 = 1;
 const EXTHDR_TCP_OPTION: u32 = 1;
+const CHECKSUM_INTERNET: u32 = 1;
+/// The offset of the checksum of an IPv4 header (RFC 791).
+const IPV4_CHECKSUM_OFFSET: u32 = 10;
 
 /// What is compared or loaded: in the byte order of its field.
 pub type Bytes = Vec<u8>;
@@ -31,6 +35,8 @@ pub type Bytes = Vec<u8>;
 pub enum Field {
     /// Its length from the IP header on, an integer in host byte order.
     Length,
+    /// Its priority in queues of this host, in host byte order.
+    Priority,
     /// Its mark, in host byte order.
     Mark,
     /// The interface by which it came, 16 bytes.
@@ -94,8 +100,17 @@ pub enum Expression {
     Load(Field, u8),
     /// Loads a value.
     Immediate(Bytes, u8),
-    /// Keeps these bits.
+    /// Keeps these bits of the first register.
     Mask(Bytes),
+    /// Replaces bits of a register.
+    ReplaceBits {
+        /// The register.
+        register: u8,
+        /// The bits that it keeps.
+        kept: Bytes,
+        /// The value of the others.
+        replaced: Bytes,
+    },
     /// Changes an integer of 32 bits from host to network byte order, in which it can be compared with a range.
     ToNetworkOrder,
     /// Compares with a value: equal, or else.
@@ -130,10 +145,21 @@ pub enum Expression {
     Map(VerdictMap),
     /// Changes a set by its name.
     ChangeSet(SetOperation, &'static str),
+    /// Changes a map by its name, with the value in this register. An element that exists keeps its value.
+    ChangeMap(SetOperation, &'static str, u8),
+    /// Replaces the keys from the first register on by their value in the map of this name.
+    LoadValue(&'static str),
     /// Decides on the packet.
     Verdict(Verdict),
     /// Sets the packet's mark to the first register.
     SetMark,
+    /// Sets the packet's priority in queues of this host to the first register.
+    SetPriority,
+    /// Writes the first two bytes of the first register over those of the IP header, of IPv4 with its checksum.
+    WriteHeader {
+        /// The version of IP.
+        is_ipv6: bool,
+    },
     /// Sets the zone of connection tracking to the first two bytes.
     SetZone,
     /// Keeps connection tracking from the packet.
@@ -214,6 +240,7 @@ impl Field {
         let socket = |key| ("socket", vec![(1, Word(key)), (2, register(to))]);
         let (name, values) = match self {
             Self::Length => meta(0),
+            Self::Priority => meta(META_PRIORITY),
             Self::Mark => meta(META_MARK),
             Self::IngressName => meta(6),
             Self::EgressName => meta(7),
@@ -253,11 +280,9 @@ impl Expression {
             Self::Verdict(verdict) => {
                 add("immediate", &[(1, Word(VERDICT_REGISTER)), (2, Value::Verdict(verdict))]);
             }
-            Self::Mask(mask) => {
-                let zero = vec![0; mask.len()];
-                let registers = [(1, register(0)), (2, register(0)), (3, Word(mask.len() as u32))];
-                let values = registers.into_iter().chain([(4, Data(mask)), (5, Data(&zero))]);
-                add("bitwise", &values.collect::<Vec<_>>());
+            Self::Mask(mask) => bitwise(bytes, 0, mask, &vec![0; mask.len()]),
+            Self::ReplaceBits { register, kept, replaced } => {
+                bitwise(bytes, *register, kept, replaced);
             }
             Self::ToNetworkOrder => {
                 let registers = [(1, register(0)), (2, register(0))];
@@ -287,6 +312,22 @@ impl Expression {
             Self::ChangeSet(operation, set) => {
                 add("dynset", &[(1, Text(set)), (3, Word(*operation as u32)), (4, register(0))]);
             }
+            Self::ChangeMap(operation, set, value) => {
+                let keys = [(1, Text(set)), (3, Word(*operation as u32)), (4, register(0))];
+                let values = keys.into_iter().chain([(5, register(*value))]);
+                add("dynset", &values.collect::<Vec<_>>());
+            }
+            Self::LoadValue(map) => {
+                add("lookup", &[(1, Text(map)), (2, register(0)), (3, register(0))]);
+            }
+            Self::SetPriority => add("meta", &[(2, Word(META_PRIORITY)), (3, register(0))]),
+            Self::WriteHeader { is_ipv6 } => {
+                let place = [(2, Word(Header::Network as u32)), (3, Word(0)), (4, Word(2))];
+                let checksum = [(6, Word(CHECKSUM_INTERNET)), (7, Word(IPV4_CHECKSUM_OFFSET))];
+                let values = place.into_iter().chain([(5, register(0))]);
+                let values = values.chain(checksum.into_iter().filter(|_| !is_ipv6));
+                add("payload", &values.collect::<Vec<_>>());
+            }
             Self::SetMark => add("meta", &[(2, Word(META_MARK)), (3, register(0))]),
             Self::SetZone => add("ct", &[(2, Word(CT_ZONE)), (4, register(0))]),
             Self::NoTrack => add("notrack", &[]),
@@ -301,6 +342,13 @@ impl Expression {
             }
         }
     }
+}
+
+/// Keeps some bits of a register, and sets others.
+fn bitwise(bytes: &mut Vec<u8>, of: u8, kept: &[u8], set: &[u8]) {
+    let registers = [(1, register(of)), (2, register(of)), (3, Word(kept.len() as u32))];
+    let values = registers.into_iter().chain([(4, Data(kept)), (5, Data(set))]);
+    named(bytes, "bitwise", &values.collect::<Vec<_>>());
 }
 
 /// A lookup in a set by its name, and by its number in the batch if other sets have the same name.

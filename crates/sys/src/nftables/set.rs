@@ -65,6 +65,8 @@ pub enum KeyType {
     Port,
     /// A mark, in host byte order.
     Mark,
+    /// A priority in queues of this host, in host byte order.
+    Priority,
     /// States of connection tracking, in host byte order.
     ConnectionState,
     /// The name of an interface, filled up with zeros.
@@ -81,6 +83,7 @@ impl KeyType {
             Self::Protocol => 12,
             Self::Port => 13,
             Self::Mark => 19,
+            Self::Priority => 23,
             Self::ConnectionState => 26,
             Self::InterfaceName => 41,
         }
@@ -90,7 +93,7 @@ impl KeyType {
         match self {
             Self::Protocol => 1,
             Self::Port => 2,
-            Self::Integer | Self::Ipv4 | Self::Mark | Self::ConnectionState => 4,
+            Self::Integer | Self::Ipv4 | Self::Mark | Self::Priority | Self::ConnectionState => 4,
             Self::Ipv6 | Self::InterfaceName => 16,
         }
     }
@@ -103,11 +106,13 @@ impl KeyType {
     }
 }
 
-/// A set with a name, whose elements are removed when they expire.
+/// A set or a map with a name, whose elements are removed when they expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
     /// The types of its keys, of which nft(8) allows five. Each begins at a multiple of four bytes.
     pub keys: Vec<KeyType>,
+    /// The type of the values of a map.
+    pub value: Option<KeyType>,
     /// The time after which an element expires.
     pub timeout: Duration,
     /// The most elements, if rules add and remove some.
@@ -211,11 +216,19 @@ impl Element<'_> {
     }
 }
 
+/// The type of the values of a map.
+#[derive(Clone, Copy)]
+enum ValueType {
+    Verdict,
+    Data(KeyType),
+}
+
 /// What the kernel is told of a set.
 struct Description<'name> {
     name: &'name str,
     flags: u32,
     keys: &'name [KeyType],
+    value: Option<ValueType>,
     size: Option<u32>,
     timeout: Option<Duration>,
 }
@@ -225,7 +238,8 @@ impl Batch {
     pub fn add_set(&mut self, name: &str, set: &Set) {
         let dynamic = if set.dynamic_size.is_some() { EVAL } else { 0 };
         let (flags, size, timeout) = (TIMEOUT | dynamic, set.dynamic_size, Some(set.timeout));
-        self.push_set(&Description { name, flags, keys: &set.keys, size, timeout });
+        let value = set.value.map(ValueType::Data);
+        self.push_set(&Description { name, flags, keys: &set.keys, value, size, timeout });
     }
 
     /// Adds an element to a set. One that exists keeps the time at which it expires.
@@ -249,7 +263,7 @@ impl Batch {
     /// Adds a set of a rule, and returns its name and number.
     pub(super) fn add_anonymous_set(&mut self, set: &AnonymousSet) -> (&'static str, u32) {
         let interval = if set.is_interval { INTERVAL } else { 0 };
-        self.add_anonymous(ANONYMOUS_SET, interval, set.key, &set.elements())
+        self.add_anonymous((ANONYMOUS_SET, interval), set.key, None, &set.elements())
     }
 
     /// Adds a verdict map of a rule, and returns its name and number.
@@ -264,18 +278,18 @@ impl Batch {
                 ..Element::default()
             })
             .collect();
-        self.add_anonymous(ANONYMOUS_MAP, MAP, map.key, &elements)
+        self.add_anonymous((ANONYMOUS_MAP, 0), map.key, Some(ValueType::Verdict), &elements)
     }
 
     fn add_anonymous(
         &mut self,
-        name: &'static str,
-        flags: u32,
+        (name, flags): (&'static str, u32),
         key: KeyType,
+        value: Option<ValueType>,
         elements: &[Element<'_>],
     ) -> (&'static str, u32) {
         let (flags, size) = (ANONYMOUS | CONSTANT | flags, Some(elements.len() as u32));
-        self.push_set(&Description { name, flags, keys: &[key], size, timeout: None });
+        self.push_set(&Description { name, flags, keys: &[key], value, size, timeout: None });
         let id = self.sets;
         let mut list = Vec::new();
         for element in elements {
@@ -297,15 +311,20 @@ impl Batch {
             [key] => key.bytes(),
             keys => keys.iter().map(|key| key.bytes().next_multiple_of(4)).sum(),
         };
+        let map = if set.value.is_some() { MAP } else { 0 };
         let mut data = texts(&[(SET_TABLE, &self.table), (SET_NAME, set.name)]);
         for (kind, value) in
-            [(SET_FLAGS, set.flags), (SET_KEY_TYPE, number), (SET_KEY_BYTES, bytes as u32)]
+            [(SET_FLAGS, set.flags | map), (SET_KEY_TYPE, number), (SET_KEY_BYTES, bytes as u32)]
         {
             attribute(&mut data, kind, &value.to_be_bytes());
         }
-        if set.flags & MAP != 0 {
-            attribute(&mut data, SET_DATA_TYPE, &DATA_VERDICT.to_be_bytes());
-            attribute(&mut data, SET_DATA_BYTES, &0_u32.to_be_bytes());
+        if let Some(value) = set.value {
+            let (kind, bytes) = match value {
+                ValueType::Verdict => (DATA_VERDICT, 0),
+                ValueType::Data(value) => (value.number(), value.bytes() as u32),
+            };
+            attribute(&mut data, SET_DATA_TYPE, &kind.to_be_bytes());
+            attribute(&mut data, SET_DATA_BYTES, &bytes.to_be_bytes());
         }
         attribute(&mut data, SET_ID, &self.sets.to_be_bytes());
         if let Some(size) = set.size {
