@@ -248,6 +248,35 @@ def assert_one_connection_was_split(result: Result) -> None:
     assert [place["function"] for place in result.functions] == names
 
 
+def two_priorities() -> dict[str, Any]:
+    """Two downloads of different priority at 8 Mbit/s and 100 ms, split at the hub."""
+    queue = {"discipline": "strict_priority", "classes": 2, "limit": "1 bdp"}
+    forward = {"rate": "8 Mbit/s", "delay": "100 ms", "queue": queue}
+    flow = {"kind": "bulk", "direction": "forward", "size": "50 MB", "world_host": "server"}
+    return {
+        **scenario({"hub": {"pep": {}}}),
+        "link": {"forward": forward, "return": {"rate": "8 Mbit/s", "delay": "100 ms"}},
+        "traffic": [{**flow, "name": f"class {each}", "priority": each} for each in (0, 1)],
+        "duration": "10 s",
+    }
+
+
+@measures
+@needs_programs()
+def test_a_pep_keeps_the_priority_of_a_flow() -> None:
+    """Expect of either flow what the simulator has, within 10 %: the second has what the first left.
+
+    That is its slow start alone, until the first flow has filled the link. The servers mark their
+    data only once the connection is there, so the SYN does not tell the class.
+    """
+    simulated = simulate(two_priorities()).flows["delivered_bytes"].to_list()
+    assert simulated[0] > 30 * simulated[1]
+    result = until_on_time(partial(emulated, two_priorities()), why_invalid)
+    delivered = result.flows["delivered_bytes"].to_list()
+    print(f"simulator: {simulated} B; kernel: {delivered} B")
+    assert delivered == pytest.approx(simulated, rel=0.1)
+
+
 @pytest.mark.thorough
 @needs_lab
 @needs_programs()
