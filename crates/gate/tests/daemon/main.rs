@@ -20,3 +20,4 @@ mod soak;
 mod streams;
 mod supervision;
 mod tables;
+mod tunnel_restart;
