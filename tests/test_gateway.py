@@ -270,7 +270,7 @@ def test_a_killed_worker_is_replaced(gateway: Gateway) -> None:
     assert daemons_of(gateway.name)[0] == parent
     assert "workers replaced            1\n" in gateway.call("status").stdout
     logged = (gateway.folder / "log").read_text()
-    assert "worker 1 of the PEP: it has ended (signal: 9 (SIGKILL)); its connect" in logged
+    assert "the worker of the PEP: it has ended (signal: 9 (SIGKILL)); its connect" in logged
     gateway.down()
     assert gateway.routers.snapshot("a") == before
 
