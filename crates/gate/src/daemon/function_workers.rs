@@ -84,7 +84,7 @@ impl FunctionWorkers {
     /// since the last call. Returns whether one has ended that is started again.
     ///
     /// # Errors
-    /// The end of one that is not started again, because none is: without `may_restart`.
+    /// Which one has ended, and why, unless it `may_restart`.
     pub(super) fn poll(
         &mut self,
         mut is_ready: impl FnMut() -> bool,
@@ -122,8 +122,8 @@ impl FunctionWorkers {
         log(&format!("{name}: {reason}; {consequence}; it is started again in {seconds} s"));
     }
 
-    /// Starts the workers again whose time it is, and whose process before has ended: until then it has what the next one needs,
-    /// such as a device.
+    /// Starts the workers again whose time it is, and whose process before has ended: until then it has what the next one
+    /// needs, such as a device or a group of nfnetlink_log.
     pub(super) fn restart_due(&mut self, now: Instant) {
         for number in 0..self.workers.len() {
             let worker = &mut self.workers[number];

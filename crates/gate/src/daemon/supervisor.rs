@@ -179,8 +179,8 @@ impl<'plan> Supervisor<'plan> {
         Ok(Ready { has_signal: next(), has_client: next(), processes: ready.collect() })
     }
 
-    /// Renews the leases of the workers that have reported, when all have, or when the first has waited for long, and writes the
-    /// state then; also if none does. The first time all must have reported.
+    /// Renews the leases of the workers that have reported, when all have, or when the first has waited for long, and writes
+    /// the state then; also if none does. The first time all must have reported.
     fn renew(&mut self, now: Instant) {
         let waiting: Vec<_> = self.processes().map(WorkerProcess::waiting).collect();
         let longest = waiting.iter().flatten().max().copied();
@@ -195,8 +195,8 @@ impl<'plan> Supervisor<'plan> {
         self.write_state(now);
     }
 
-    /// Writes the state, and sends it to the workers, with whether theirs are the leases that were renewed. The first one tells the
-    /// starter that the daemon is ready.
+    /// Writes the state, and sends it to the workers, with whether theirs are the leases that were renewed. The first one
+    /// tells the starter that the daemon is ready.
     fn write_state(&mut self, now: Instant) {
         self.written = now;
         if !self.is_ready {

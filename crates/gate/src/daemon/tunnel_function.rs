@@ -1,8 +1,8 @@
 //! The tunnel as a function of the daemon: its device, its settings, and the routes that refuse packets without it.
 //!
-//! The kernel removes the device with the process of the worker. The next process gets another device of that name, with the
-//! same addresses and routes, so rules that name it hold for both. Names of peers are not looked up again: that can take longer than the
-//! leases of a PEP in the same daemon.
+//! The kernel removes the device with the process of the worker. The next process gets another device of that name, with
+//! the same addresses and routes, so rules that name it hold for both. Names of peers are not looked up again: that can
+//! take longer than the leases of a PEP in the same daemon.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -221,8 +221,9 @@ pub(crate) fn socket(router: &Router, host: Host, address: &str) -> UdpSocket {
 }
 
 /// Given datagrams for the networks of the peer each 5 ms, from a client and the gateway itself, when the worker is killed,
-/// and once it is replaced the whole daemon, expect none at the server in clear text, also while it starts again. Given an end by a
-/// signal, expect no route to be left, and connections to take the default route. `BENTPIPE_STRESS` times as many kills.
+/// and once it is replaced the whole daemon, expect none at the server in clear text, also while they start again. Given an
+/// end by a signal, expect no route to be left, and connections to take the default route. `BENTPIPE_STRESS` times as many
+/// kills.
 #[test]
 fn a_killed_tunnel_lets_nothing_pass_in_clear_text() {
     if !is_possible() {
@@ -267,7 +268,8 @@ fn a_killed_tunnel_lets_nothing_pass_in_clear_text() {
     tunneled.expect_open();
 }
 
-/// Given a tunnel that fails open, expect no unreachable route, and the default route to be taken after a kill of its worker and of the daemon.
+/// Given a tunnel that fails open, expect no unreachable route, and the default route to be taken after a kill of its worker
+/// and of the daemon.
 #[test]
 fn a_tunnel_that_fails_open_closes_nothing() {
     if !is_possible() {

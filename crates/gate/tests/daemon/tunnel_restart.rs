@@ -130,8 +130,8 @@ impl Ends {
     }
 }
 
-/// Sends datagrams to the networks of the peer each 5 ms, from the client and from the gateway, and expects the peer's packets never
-/// to become fewer in the state.
+/// Sends datagrams to the networks of the peer each 5 ms, from the client and from the gateway, and expects the packets to
+/// the peer in the state never to become fewer.
 fn send_and_watch(ends: &Setup, is_over: &AtomicBool) {
     let senders = [Host::Client, Host::Gateway];
     let sending: Vec<_> = senders
@@ -153,10 +153,9 @@ fn send_and_watch(ends: &Setup, is_over: &AtomicBool) {
     assert!(sent_packets > 0);
 }
 
-/// Given a PEP and a tunnel in one daemon with a connection that the tunnel does not carry and one that it carries, both split,
-/// and the tunnel's worker ended by a signal, expect data in the first one meanwhile and in the second one afterwards, new ones
-/// to be split, datagrams in the tunnel again within this time, with the settings of the last reload, none in clear text, and
-/// counters that never fall.
+/// Given a PEP and a tunnel in one daemon, a split connection past the tunnel and one in it, and a signal that ends or stops
+/// the tunnel's worker, expect data in the first one meanwhile and in both afterwards, new ones to be split, datagrams in the
+/// tunnel again within this time, with the settings of the last reload, none in clear text, and counters that never fall.
 fn the_worker_is_replaced_alone(test: &str, signal: Signal, within: Instant) {
     let mut ends = Ends::new(test);
     ends.reload();
@@ -216,8 +215,8 @@ fn a_hanging_worker_of_the_tunnel_is_replaced_beside_a_pep() {
     }
 }
 
-/// Given a killed worker and another device of the tunnel's name, expect attempts until that is gone, no end of the daemon, and the
-/// networks to be unreachable meanwhile, also after somebody has removed the routes.
+/// Given a killed worker and another device of the tunnel's name, expect no end of the daemon, and networks that are
+/// unreachable until that device is gone; expect the worker then, and the unreachable routes that somebody has removed.
 #[test]
 fn a_start_of_the_worker_that_fails_is_repeated() {
     if !is_possible() {
