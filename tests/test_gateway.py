@@ -263,14 +263,15 @@ def test_a_killed_worker_is_replaced(gateway: Gateway) -> None:
     os.kill(worker, signal.SIGKILL)
     gateway.routers.download(1_000)
     wait_until(lambda: gateway.workers()["failures"] == 1 and gateway.workers()["is_splitting"])
+    # The new worker may have split the download before, and not reported it yet.
     split = counters(gateway.name)["split_connections"]
     gateway.routers.download(1_000)
-    gateway.wait_for_split(split + 1)
+    wait_until(lambda: counters(gateway.name)["split_connections"] > split)
     assert worker not in daemons_of(gateway.name)
     assert daemons_of(gateway.name)[0] == parent
     assert "workers replaced            1\n" in gateway.call("status").stdout
     logged = (gateway.folder / "log").read_text()
-    assert "worker 1 of the PEP: it has ended (signal: 9 (SIGKILL)); its connect" in logged
+    assert "the worker of the PEP: it has ended (signal: 9 (SIGKILL)); its connect" in logged
     gateway.down()
     assert gateway.routers.snapshot("a") == before
 

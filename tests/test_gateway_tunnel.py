@@ -208,16 +208,16 @@ def test_the_worker_has_no_privileges(tunnels: Tunnels) -> None:
 
 
 def kill(tunnels: Tunnels, killed: str) -> None:
-    """Kill the privileged part of A, its worker or both, and wait until all of it has ended."""
+    """Kill the privileged part of A, or its worker, too, and wait until all of it has ended."""
     privileged, worker = daemons_of(tunnels.name("a"))
-    for pid in {"daemon": [privileged], "worker": [worker], "both": [privileged, worker]}[killed]:
+    for pid in {"daemon": [privileged], "both": [privileged, worker]}[killed]:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: "bp0" not in tunnels.devices("a"))
     wait_until(lambda: not daemons_of(tunnels.name("a")))
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("killed", ["daemon", "worker", "both"])
+@pytest.mark.parametrize("killed", ["daemon", "both"])
 def test_a_killed_gateway_leaves_its_networks_closed(tunnels: Tunnels, killed: str) -> None:
     """Given a process that was killed, expect unreachable routes alone, and no packet past them.
 
@@ -241,6 +241,33 @@ def test_a_killed_gateway_leaves_its_networks_closed(tunnels: Tunnels, killed: s
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
     assert "counter packets 0 " in routers.on("b", "nft", "list", "table", "inet", "clear")
+    tunnels.down("a")
+    assert routers.snapshot("a") == before
+
+
+def test_a_killed_worker_is_replaced(tunnels: Tunnels) -> None:
+    """Given a killed worker, expect another one that carries packets, none past it, and the reason.
+
+    Its counters go on.
+    """
+    routers, name = tunnels.routers, tunnels.name("a")
+    before = routers.snapshot("a")
+    tunnels.up()
+    routers.download(10_000)
+    wait_until(lambda: tunnels.peer("a")["sent_packets"] > 0)
+    sent = tunnels.peer("a")["sent_packets"]
+    routers.on("b", "nft", CLEAR_TEXT)
+    parent, worker = daemons_of(name)
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: counters(name, "tunnel_worker") == {"missing": 0, "failures": 1})
+    routers.download(10_000)
+    assert "counter packets 0 " in routers.on("b", "nft", "list", "table", "inet", "clear")
+    assert worker not in daemons_of(name)
+    assert daemons_of(name)[0] == parent
+    wait_until(lambda: tunnels.peer("a")["sent_packets"] > sent)
+    assert "tunnel worker replaced      1\n" in tunnels.call("a", "status").stdout
+    logged = (BASE / name / "log").read_text()
+    assert "has ended (signal: 9 (SIGKILL)); the networks of its peers are unreachable; " in logged
     tunnels.down("a")
     assert routers.snapshot("a") == before
 

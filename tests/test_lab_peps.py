@@ -281,14 +281,15 @@ def test_a_pep_keeps_the_priority_of_a_flow() -> None:
 @needs_lab
 @needs_programs()
 @pytest.mark.parametrize(
-    ("killed", "reason"),
+    ("function", "killed", "reason"),
     [
-        ("bentpipe-gate", "the PEP of hub has ended (it was killed)"),
-        ("/proc/self/exe\0worker", "the worker of the PEP of hub has ended or hung"),
+        ("pep", "bentpipe-gate", "the PEP of hub has ended (it was killed)"),
+        ("pep", "/proc/self/exe\0worker", "the worker of the PEP of hub has ended or hung"),
+        ("tunnel", "/proc/self/exe\0worker", "the worker of the tunnel of hub has ended or hung"),
     ],
 )
-def test_a_run_whose_pep_ends_is_invalid(
-    monkeypatch: pytest.MonkeyPatch, killed: str, reason: str
+def test_a_run_with_a_killed_daemon_is_invalid(
+    monkeypatch: pytest.MonkeyPatch, function: str, killed: str, reason: str
 ) -> None:
     """Given a part that is killed while files are fetched, expect the reason, and the results."""
     mark = f"bentpipe-killed-{os.getpid()}"
@@ -311,7 +312,10 @@ def test_a_run_whose_pep_ends_is_invalid(
 
     with ThreadPoolExecutor() as threads:
         killing = threads.submit(kill)
-        result = emulated(scenario({"hub": {"pep": {}}}, duration="6 s"))
+        gateways: dict[str, Any] = {"hub": {"pep": {}}}
+        if function == "tunnel":
+            gateways = {end: {"tunnel": {"redundancy": "10 %"}} for end in ("hub", "terminal")}
+        result = emulated(scenario(gateways, duration="6 s"))
         killing.result()
     assert result.invalid is not None
     assert reason in result.invalid

@@ -32,6 +32,21 @@ pub trait Counts: Sized + 'static {
             *sum = sum.saturating_add((count.value)(other));
         }
     }
+
+    /// Adds what never falls, from a report of an earlier process.
+    fn add_counters(&mut self, other: &Self) {
+        for count in Self::COUNTS.iter().filter(|count| count.kind == "counter") {
+            let sum = (count.place)(self);
+            *sum = sum.saturating_add((count.value)(other));
+        }
+    }
+
+    /// Sets what is of the present alone to 0, when the process has ended.
+    fn clear_gauges(&mut self) {
+        for count in Self::COUNTS.iter().filter(|count| count.kind == "gauge") {
+            *(count.place)(self) = 0;
+        }
+    }
 }
 
 /// Declares a report: first the fields that are no counts, then the counts as `field: "help" kind "metric"`, with

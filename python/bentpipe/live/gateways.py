@@ -260,6 +260,11 @@ class _Daemon:
                 effect = "packets between the gateways were lost, and later ones not coded"
             text = f"{self.name} has ended ({self.ended}), so {effect}; to fix it: run it again"
             return kind, text
+        if (self.counted.get("tunnel_worker") or {}).get("failures"):
+            return TUNNEL_FAULT, (
+                f"the worker of the tunnel of {self.gateway.host} has ended or hung, so packets "
+                "between the gateways were lost; to fix it: run it again"
+            )
         if pep is None:
             return None
         if (self.counted.get("pep_workers") or {}).get("failures"):

@@ -81,7 +81,7 @@ fn daemon(plan: &Plan) -> io::Result<()> {
                 FailMode::Open => "packets for the networks of the tunnel leave in clear text",
             });
             let words: Vec<_> =
-                ["the worker is gone"].into_iter().chain(pep).chain(tunnel).collect();
+                ["a worker did not start"].into_iter().chain(pep).chain(tunnel).collect();
             Err(io::Error::other(words.join("; ")))
         }
     }

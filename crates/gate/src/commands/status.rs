@@ -69,6 +69,7 @@ impl Status {
             lines.extend(pep_lines(&self.counters["pep"], most));
         }
         if described.device.is_some() {
+            lines.extend(tunnel_worker_lines(&self.counters["tunnel_worker"]));
             lines.extend(tunnel_lines(&self.counters["tunnel"]));
         }
         lines
@@ -152,6 +153,15 @@ fn leg_text(leg: &Value) -> String {
     };
     let retransmitted = counted(count(leg, "retransmitted_segments"), "segment");
     format!("mean RTT {rtt}, {retransmitted} retransmitted")
+}
+
+/// What keeps the tunnel from carrying packets, and how often its worker was replaced.
+fn tunnel_worker_lines(worker: &Value) -> Vec<String> {
+    let missing = (count(worker, "missing") > 0)
+        .then(|| row("tunnel", "carries nothing: its worker is missing"));
+    let failures = Some(count(worker, "failures")).filter(|&failures| failures > 0);
+    let replaced = failures.map(|failures| row("tunnel worker replaced", &grouped(failures)));
+    missing.into_iter().chain(replaced).collect()
 }
 
 fn tunnel_lines(counters: &Value) -> Vec<String> {

@@ -66,8 +66,8 @@ fn of_several_that_were_killed_one_must_be_named() {
     assert_eq!(refused(Some("sat1")), nearest);
     assert_eq!(refused(Some("")), format!("NAME: {NO_VALUE}"));
     let log = GatewayFolder::new("sea").log_file();
-    fs::write(log, "a line\nbentpipe-gate: error: the worker is gone\n").expect("written");
-    assert_eq!(end_text("sea"), "gateway sea has ended: the worker is gone");
+    fs::write(log, "a line\nbentpipe-gate: error: no memory\n").expect("written");
+    assert_eq!(end_text("sea"), "gateway sea has ended: no memory");
     let path = gateways.0.join("sat.toml");
     let sides = "lan.interfaces = [\"lan0\"]\nlink.interfaces = [\"sat0\"]\n";
     fs::write(&path, format!("name = \"sea\"\n{sides}")).expect("written");

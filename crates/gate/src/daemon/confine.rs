@@ -12,7 +12,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 /// Becomes the user of the plan, without capabilities, and without a way to gain any. Call it before any thread is
 /// started: other threads keep what they have.
-pub(super) fn drop_privileges(user: u32, group: u32) -> io::Result<()> {
+pub(super) fn drop_privileges([user, group]: [u32; 2]) -> io::Result<()> {
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     // In the user namespace of an ordinary user this user is the only one, and setgroups(2) is denied.
     if getuid() != user || getgid() != group {

@@ -23,7 +23,7 @@ pub(super) fn text(state: &State, bounds: Option<&Bounds>) -> String {
         text.push_str(&pep_metrics(report, state.pep_workers.unwrap_or_default(), bounds));
     }
     if let Some(report) = &state.tunnel {
-        text.push_str(&of_tunnel(report));
+        text.push_str(&of_tunnel(report, state.tunnel_worker.unwrap_or_default()));
     }
     text
 }
@@ -89,7 +89,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::daemon::{TunnelPeerReport, TunnelReport};
+    use crate::daemon::{TunnelPeerReport, TunnelReport, TunnelWorker};
 
     const DOCUMENTS: [&str; 2] = [
         include_str!("../../../../docs/monitoring/alerts.yaml"),
@@ -100,8 +100,13 @@ mod tests {
         let peer = TunnelPeerReport { session_age_ns: Some(0), ..TunnelPeerReport::default() };
         let tunnel = TunnelReport { peers: vec![peer], ..TunnelReport::default() };
         let bounds = Bounds { connections: 9, memory: Memory { processes: 1, kernel: 2 } };
-        let (pep, pep_workers) = (Some(Report::default()), Some(PepWorkers::default()));
-        text(&State { pep, tunnel: Some(tunnel), pep_workers }, Some(&bounds))
+        let state = State {
+            pep: Some(Report::default()),
+            tunnel: Some(tunnel),
+            pep_workers: Some(PepWorkers::default()),
+            tunnel_worker: Some(TunnelWorker::default()),
+        };
+        text(&state, Some(&bounds))
     }
 
     /// Given the rules and the dashboard that are documented, expect each metric that they name.
@@ -131,7 +136,7 @@ mod tests {
         report.link.rtt_sum_us = 700;
         let bounds = Bounds { connections: 9, memory: Memory { processes: 1, kernel: 2 } };
         let workers = PepWorkers { is_splitting: true, workers: 1, missing: 0, failures: 4 };
-        let state = State { pep: Some(report), tunnel: None, pep_workers: Some(workers) };
+        let state = State { pep: Some(report), pep_workers: Some(workers), ..State::default() };
         let text = text(&state, Some(&bounds));
         for line in [
             "# TYPE bentpipe_pep_split_connections_total counter",

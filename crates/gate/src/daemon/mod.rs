@@ -5,16 +5,20 @@
 //! once a second, as long as their threads that carry traffic go on. Only when all have reported does the privileged part
 //! renew the rule that holds new connections, so that they pass without the gateway when a thread hangs or any part dies.
 //! It answers with the sum of the reports, from which a worker knows that the rule holds connections: a SYN that passed
-//! must not be answered, too. A worker of the PEP that has ended or hangs is replaced (`supervisor.rs`).
+//! must not be answered, too. A worker that has ended or hangs is replaced alone (`function_workers.rs`).
 
 mod confine;
 mod control;
+mod function;
+mod function_workers;
 mod handover;
 mod leftovers;
+mod log;
 mod memory;
 mod metrics;
 mod metrics_server;
 mod metrics_text;
+mod pep_function;
 mod pep_plan;
 mod pep_sockets;
 mod pep_worker;
@@ -27,6 +31,7 @@ mod service_manager;
 mod socket_broker;
 mod supervisor;
 mod tunnel_device;
+mod tunnel_function;
 mod tunnel_metrics;
 mod tunnel_plan;
 mod tunnel_report;
@@ -49,5 +54,5 @@ pub use socket_broker::Request as SocketRequest;
 pub use supervisor::Ended;
 pub use tunnel_plan::{FailMode, TunnelPeerPlan, TunnelPlan};
 pub(crate) use tunnel_plan::{KEEPALIVE_MIN_NS, PEERS_MAX};
-pub use tunnel_report::{TunnelPeerReport, TunnelReport};
+pub use tunnel_report::{TunnelPeerReport, TunnelReport, TunnelWorker};
 pub use worker::work;

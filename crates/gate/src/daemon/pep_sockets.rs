@@ -1,7 +1,7 @@
 //! What the privileged part opens for a PEP: the sockets of its workers.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use bentpipe_sys::packet_log::PacketLog;
 use bentpipe_sys::tcp_sockets::Version;
@@ -89,13 +89,13 @@ impl WorkerSockets {
         }
         Ok(())
     }
+}
 
-    /// All in the order in which the worker takes them, with the listener for metrics.
-    pub(super) fn in_order<'sockets>(
-        &'sockets self,
-        metrics: Option<&'sockets OwnedFd>,
-    ) -> Vec<BorrowedFd<'sockets>> {
-        self.sockets.iter().chain(metrics).chain(&self.logs).map(AsFd::as_fd).collect()
+impl From<WorkerSockets> for Vec<OwnedFd> {
+    /// All in the order in which the worker takes them.
+    fn from(WorkerSockets { mut sockets, logs }: WorkerSockets) -> Self {
+        sockets.extend(logs);
+        sockets
     }
 }
 

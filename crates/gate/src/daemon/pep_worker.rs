@@ -15,7 +15,7 @@ use super::report::{StateMessage, ToWorker, WorkerReport};
 use super::reporting::report_while;
 use super::socket_broker::BrokeredSockets;
 use super::usage::{Usage, cpu_ns};
-use super::{PepPlan, Plan, Report};
+use super::{PepPlan, Report};
 use crate::Side;
 use crate::heartbeat::HeartbeatMonitor;
 use crate::relay::Relay;
@@ -24,11 +24,11 @@ use crate::transparent::{HoldLease, LEASE, SynHolder, Taps};
 /// Relays connections until the privileged part is gone.
 ///
 /// Its descriptors come in this order: the listeners, by side and version, the raw sockets to them, those for
-/// refusals, those to anywhere, the listener for metrics, if there is one, then the logs of SYNs of each side.
+/// refusals, those to anywhere, then the logs of SYNs of each side.
 pub(super) fn relay(
-    plan: &Plan,
+    ids: [u32; 2],
     whole: &PepPlan,
-    descriptors: Vec<OwnedFd>,
+    (metrics, descriptors): (Option<OwnedFd>, Vec<OwnedFd>),
     [control, supply]: [OwnedFd; 2],
 ) -> io::Result<()> {
     let pep = whole.of_worker();
@@ -41,10 +41,9 @@ pub(super) fn relay(
     let mut pair = || Ok::<_, io::Error>([next()?, next()?]);
     let to_relay = [pair()?, pair()?];
     let [refusals, outside] = [pair()?, pair()?];
-    let metrics = plan.metrics_address()?.map(|_| next()).transpose()?;
     let syns = Side::ALL.into_iter().zip(descriptors.map(PacketLog::from_fd));
     let taps = Taps { to_relay, refusals, outside, syns: syns.collect() };
-    drop_privileges(plan.user, plan.group)?;
+    drop_privileges(ids)?;
     let usage = Usage::open()?;
     let lease = Arc::<HoldLease>::default();
     let sockets = Arc::new(BrokeredSockets::new(supply));

@@ -44,8 +44,12 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// The plan of the daemon.
-    pub plan: Plan,
+    /// The user and the group as whom it runs.
+    pub user: u32,
+    /// See `user`.
+    pub group: u32,
+    /// Whether it serves the metrics of the daemon.
+    pub serves_metrics: bool,
     /// What this worker does.
     pub part: Part,
 }
@@ -55,12 +59,11 @@ pub struct Start {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Part {
     /// It relays a share of the connections of the PEP.
-    Pep {
-        /// The number of the worker, from 0 on.
-        worker: usize,
-    },
+    Pep(PepPlan),
     /// It carries the packets of the tunnel.
     Tunnel {
+        /// The settings.
+        plan: TunnelPlan,
         /// The addresses of the peers, in the order of the plan; `null` for one that roams.
         endpoints: Vec<Option<SocketAddr>>,
         /// The MTU of the device, in bytes.
@@ -76,7 +79,10 @@ impl Start {
     pub fn parse(bytes: &[u8]) -> io::Result<Self> {
         let start: Self =
             serde_json::from_slice(bytes).map_err(|error| refused(&error.to_string()))?;
-        start.plan.check()?;
+        match &start.part {
+            Part::Pep(plan) => plan.check()?,
+            Part::Tunnel { plan, .. } => plan.check()?,
+        }
         Ok(start)
     }
 }

@@ -2,53 +2,60 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use bentpipe_sys::signals::Signals;
 
 use super::control::Control;
+use super::function::Function;
 use super::memory::Memory;
 use super::metrics_server::listen;
+use super::pep_function::PepFunction;
 use super::pep_sockets::{OpenPep, allow_descriptors};
 use super::supervisor::{Ended, Supervisor};
-use super::tunnel_device::OpenTunnel;
-use super::unreachable_routes::{self, UnreachableRoutes, networks};
+use super::tunnel_device::{Underlay, open};
+use super::tunnel_function::TunnelFunction;
 use super::{PepPlan, Plan};
 
-/// Runs a daemon until a signal ends it, or a worker that is not replaced is gone. The rules are removed in both cases,
+/// Runs a daemon until a signal ends it, or a worker ends before all have reported. The rules are removed in both cases,
 /// and the unreachable routes to the networks of a tunnel in the first one.
 ///
 /// # Errors
 /// What could not be set up; nothing of it remains.
 pub fn up(plan: &Plan) -> io::Result<Ended> {
     let signals = Signals::block()?;
-    let mut opened = Opened::default();
-    if let Some(tunnel) = &plan.tunnel {
-        opened.tunnel = Some(OpenTunnel::open(tunnel)?);
-        opened.unreachable = UnreachableRoutes::add(tunnel)?;
-        // The PEP may split the connections on this device.
-        opened.tunnel.iter().try_for_each(|opened| opened.configure(tunnel))?;
-    }
-    if let Some(pep) = &plan.pep {
-        allow_descriptors(pep)?;
-        opened.pep = Some(OpenPep::open(pep, &plan.name)?.open_logs()?);
-        print_bounds(pep);
-    }
+    let functions = open_functions(plan)?;
     let metrics = plan.metrics_address()?.map(listen).transpose()?;
     let control = Control::open(&plan.control_file)?;
-    let outcome = opened.run(plan, metrics, &signals, &control);
+    let mut supervisor = Supervisor::new(plan, functions, metrics);
+    let outcome = supervisor.run(&signals, &control);
     drop(control);
-    let removed = plan.pep.as_ref().map_or(Ok(()), |pep| pep.rules(&plan.name).remove());
+    let is_on_purpose = matches!(outcome, Ok(Ended::BySignal));
+    let removed = supervisor.end(is_on_purpose);
     let _ = fs::remove_file(&plan.state_file);
     let outcome = outcome?;
-    let is_on_purpose = outcome == Ended::BySignal;
-    let tunnel = plan.tunnel.as_ref().filter(|_| is_on_purpose);
-    removed.and(tunnel.map_or(Ok(()), |tunnel| unreachable_routes::remove(networks(tunnel))))?;
+    removed?;
     if is_on_purpose {
         remove_files(plan);
     }
     Ok(outcome)
+}
+
+/// The functions of a plan, with what their workers need at the start.
+fn open_functions(plan: &Plan) -> io::Result<Vec<Box<dyn Function>>> {
+    // The PEP may split the connections on the device of the tunnel, so that is opened first.
+    let tunnel = plan.tunnel.as_ref().map(TunnelFunction::open).transpose()?;
+    let mut functions: Vec<Box<dyn Function>> = Vec::new();
+    // It is the first one: its metrics have bounds that other workers do not know.
+    if let Some(pep) = &plan.pep {
+        allow_descriptors(pep)?;
+        functions.push(Box::new(PepFunction::open(pep, &plan.name)?));
+        print_bounds(pep);
+    }
+    if let Some(tunnel) = tunnel {
+        functions.push(Box::new(tunnel));
+    }
+    Ok(functions)
 }
 
 /// Opens what a daemon opens, prints its bounds, and changes nothing: the device of a tunnel exists for a moment, without
@@ -57,10 +64,12 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
 /// # Errors
 /// As [`up`].
 pub fn check(plan: &Plan) -> io::Result<()> {
+    let underlay = plan.tunnel.as_ref().map(Underlay::resolve).transpose()?;
+    let tunnel = plan.tunnel.as_ref().zip(underlay);
     // Until the end: the PEP may name its device.
-    let opened = plan.tunnel.as_ref().map(OpenTunnel::open).transpose()?;
-    if let Some(tunnel) = &opened {
-        eprintln!("bentpipe-gate: packets of the tunnel have at most {} B", tunnel.mtu);
+    let _opened = tunnel.as_ref().map(|(plan, underlay)| open(plan, underlay)).transpose()?;
+    if let Some((_, underlay)) = &tunnel {
+        eprintln!("bentpipe-gate: packets of the tunnel have at most {} B", underlay.mtu);
     }
     if let Some(pep) = &plan.pep {
         allow_descriptors(pep)?;
@@ -92,31 +101,5 @@ fn remove_files(plan: &Plan) {
     }
     if let Some(folder) = plan.files.first().and_then(|file| Path::new(file).parent()) {
         let _ = fs::remove_dir(folder);
-    }
-}
-
-/// What was opened.
-#[derive(Default)]
-struct Opened {
-    pep: Option<OpenPep>,
-    tunnel: Option<OpenTunnel>,
-    /// Removed again unless the workers start.
-    unreachable: UnreachableRoutes,
-}
-
-impl Opened {
-    /// Starts the workers, and supervises them.
-    fn run(
-        self,
-        plan: &Plan,
-        metrics: Option<OwnedFd>,
-        signals: &Signals,
-        control: &Control,
-    ) -> io::Result<Ended> {
-        let Self { pep, tunnel, unreachable } = self;
-        pep.as_ref().map_or(Ok(()), |pep| pep.rules.add())?;
-        let mut supervisor = Supervisor::start(plan, pep, tunnel, metrics)?;
-        unreachable.keep();
-        supervisor.run(signals, control)
     }
 }

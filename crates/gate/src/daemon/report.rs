@@ -5,11 +5,11 @@ use std::io;
 use bentpipe_core::tunnel::TunnelSettings;
 use serde::{Deserialize, Serialize};
 
-use super::tunnel_report::TunnelReport;
+use super::tunnel_report::{TunnelReport, TunnelWorker};
 use crate::counts::{Counts, report};
 use crate::relay::LegReport;
 
-/// The counts of all workers, by function: the file of the state.
+/// The counts of all workers, and how they are, by function: the file of the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
@@ -22,6 +22,9 @@ pub struct State {
     /// How the workers of the PEP are; `null` without one.
     #[serde(deserialize_with = "Option::deserialize")]
     pub pep_workers: Option<PepWorkers>,
+    /// How the worker of the tunnel is; `null` without one.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub tunnel_worker: Option<TunnelWorker>,
 }
 
 report! {
@@ -47,14 +50,6 @@ impl State {
     /// What is wrong, and where.
     pub fn parse(bytes: &[u8]) -> io::Result<Self> {
         Ok(serde_json::from_slice(bytes)?)
-    }
-
-    /// Adds the report of a worker.
-    pub(super) fn add(&mut self, report: WorkerReport) {
-        match report {
-            WorkerReport::Pep(report) => self.pep.get_or_insert_default().add(&report),
-            WorkerReport::Tunnel(report) => self.tunnel = Some(report),
-        }
     }
 }
 

@@ -26,22 +26,23 @@ const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 /// RFC 8200.
 const IPV6_MTU_MIN: u16 = 1_280;
 
-/// What was opened.
-pub(super) struct OpenTunnel {
-    /// The device, then the socket.
-    pub(super) handed: [OwnedFd; 2],
+/// What a tunnel runs over: found once, at the start.
+#[derive(Clone, Debug)]
+pub(super) struct Underlay {
+    /// The address and port of the socket.
+    listen: SocketAddr,
     /// The addresses of the peers.
     pub(super) endpoints: Vec<Option<SocketAddr>>,
     /// The MTU of the device.
     pub(super) mtu: u16,
 }
 
-impl OpenTunnel {
-    /// Opens the device, which is down and has no address, and the socket.
+impl Underlay {
+    /// Looks up the addresses of the peers, and the MTU of the path to them.
     ///
     /// # Errors
     /// What is wrong, and the fix.
-    pub(super) fn open(plan: &TunnelPlan) -> io::Result<Self> {
+    pub(super) fn resolve(plan: &TunnelPlan) -> io::Result<Self> {
         // The worker reads it again before it gives up its privileges.
         let key = PrivateKey::read(Path::new(&plan.private_key)).map_err(|error| {
             io::Error::new(error.kind(), named("private_key", &error.to_string()))
@@ -59,60 +60,69 @@ impl OpenTunnel {
         } else {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         };
-        let address = SocketAddr::new(plan.listen_address.unwrap_or(any), plan.listen_port);
-        let socket = listen(address).map_err(|error| {
-            let fix = "to fix it: another port, or an address of this host";
-            named("listen", &format!("listening on {address} (UDP): {error}; {fix}"))
-        })?;
-        let device = create_transient(&plan.device, true)
-            .map_err(|error| named("device", &error.to_string()))?;
-        let mtu = inner_mtu_of(plan, address, &endpoints)?;
-        Ok(Self { handed: [device, socket], endpoints, mtu })
+        let listen = SocketAddr::new(plan.listen_address.unwrap_or(any), plan.listen_port);
+        let mtu = inner_mtu_of(plan, listen, &endpoints)?;
+        Ok(Self { listen, endpoints, mtu })
     }
+}
 
-    /// Brings the device up, with its addresses and the routes to the networks of the peers.
-    ///
-    /// # Errors
-    /// The kernel's error, or that an endpoint would be reached through the tunnel itself.
-    pub(super) fn configure(&self, plan: &TunnelPlan) -> io::Result<()> {
-        let device = Interface::open(&plan.device)?;
-        // The kernel would send router solicitations, which have no peer. Without IPv6 there is no such setting.
-        let _ = device.disable_link_local_address();
+/// Opens the device, which is down and has no address, and the socket. Returns them in this order.
+///
+/// # Errors
+/// What is wrong, and the fix.
+pub(super) fn open(plan: &TunnelPlan, underlay: &Underlay) -> io::Result<[OwnedFd; 2]> {
+    let address = underlay.listen;
+    let socket = listen(address).map_err(|error| {
+        let fix = "to fix it: another port, or an address of this host";
+        named("listen", &format!("listening on {address} (UDP): {error}; {fix}"))
+    })?;
+    let device = create_transient(&plan.device, true)
+        .map_err(|error| named("device", &error.to_string()))?;
+    Ok([device, socket])
+}
+
+/// Brings the device up, with its addresses and the routes to the networks of the peers.
+///
+/// # Errors
+/// The kernel's error, or that an endpoint would be reached through the tunnel itself.
+pub(super) fn configure(plan: &TunnelPlan, underlay: &Underlay) -> io::Result<()> {
+    let device = Interface::open(&plan.device)?;
+    // The kernel would send router solicitations, which have no peer. Without IPv6 there is no such setting.
+    let _ = device.disable_link_local_address();
+    device
+        .bring_up(underlay.mtu.into())
+        .map_err(|error| named("device", &format!("bringing it up: {error}")))?;
+    for network in &plan.addresses {
         device
-            .bring_up(self.mtu.into())
-            .map_err(|error| named("device", &format!("bringing it up: {error}")))?;
-        for network in &plan.addresses {
-            device
-                .add_address(network.address, network.prefix)
-                .map_err(|error| named("addresses", &format!("{network}: {error}")))?;
-        }
-        let routes = Routes::open()?;
-        for network in plan.networks() {
-            let interface = Some(device.index());
-            let kind = RouteKind::Unicast;
-            let route = Route { interface, ..Route::new(kind, network.address, network.prefix) };
-            routes.add(&route).map_err(|error| {
-                let fix = "to fix it: remove the other route to it, or name other networks";
-                named("networks", &format!("{network}: {error}; {fix}"))
-            })?;
-        }
-        for (peer, endpoint) in plan.peers.iter().zip(&self.endpoints) {
-            let Some(endpoint) = endpoint else { continue };
-            // Without a route there is no loop.
-            let route = routes.lookup(endpoint.ip());
-            if route.is_ok_and(|route| route.interface == Some(device.index())) {
-                let ip = endpoint.ip();
-                return Err(named(
-                    &format!("peers: {}: endpoint", peer.name),
-                    &format!(
-                        "{ip} is in the networks behind the tunnel, so its own packets would go into it; to fix it: a \
-                         route to it over the link (ip route add {ip} via GATEWAY)"
-                    ),
-                ));
-            }
-        }
-        Ok(())
+            .add_address(network.address, network.prefix)
+            .map_err(|error| named("addresses", &format!("{network}: {error}")))?;
     }
+    let routes = Routes::open()?;
+    for network in plan.networks() {
+        let interface = Some(device.index());
+        let kind = RouteKind::Unicast;
+        let route = Route { interface, ..Route::new(kind, network.address, network.prefix) };
+        routes.add(&route).map_err(|error| {
+            let fix = "to fix it: remove the other route to it, or name other networks";
+            named("networks", &format!("{network}: {error}; {fix}"))
+        })?;
+    }
+    for (peer, endpoint) in plan.peers.iter().zip(&underlay.endpoints) {
+        let Some(endpoint) = endpoint else { continue };
+        // Without a route there is no loop.
+        let route = routes.lookup(endpoint.ip());
+        if route.is_ok_and(|route| route.interface == Some(device.index())) {
+            let ip = endpoint.ip();
+            return Err(named(
+                &format!("peers: {}: endpoint", peer.name),
+                &format!(
+                    "{ip} is in the networks behind the tunnel, so its own packets would go into it; to fix it: a \
+                     route to it over the link (ip route add {ip} via GATEWAY)"
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The addresses of the peers: all of one version of IP, that of the address to listen on or that of the first endpoint.

@@ -1,10 +1,10 @@
 //! The metrics of a tunnel.
 
 use super::metrics_text::Text;
-use super::tunnel_report::TunnelReport;
+use super::tunnel_report::{TunnelReport, TunnelWorker};
 
 /// Writes the metrics of a tunnel.
-pub(super) fn of_tunnel(report: &TunnelReport) -> String {
+pub(super) fn of_tunnel(report: &TunnelReport, worker: TunnelWorker) -> String {
     let mut out = Text::new("bentpipe_tunnel");
     let label = |name: &str| format!("{{peer=\"{}\"}}", escaped(name));
     let peers: Vec<_> = report.peers.iter().map(|peer| (label(&peer.name), peer)).collect();
@@ -17,6 +17,7 @@ pub(super) fn of_tunnel(report: &TunnelReport) -> String {
     }
     out.counts(&peers);
     out.counts(&[(String::new(), report)]);
+    out.counts(&[(String::new(), &worker)]);
     out.text
 }
 
@@ -46,7 +47,7 @@ mod tests {
         let without =
             TunnelPeerReport { name: "a \"b\"\\".to_owned(), ..TunnelPeerReport::default() };
         let report = TunnelReport { peers: vec![with, without], ..TunnelReport::default() };
-        let text = of_tunnel(&report);
+        let text = of_tunnel(&report, TunnelWorker { missing: 0, failures: 2 });
         for line in [
             "# TYPE bentpipe_tunnel_source_symbols_recovered_total counter",
             "bentpipe_tunnel_source_symbols_recovered_total{peer=\"hub\"} 7",
@@ -57,6 +58,8 @@ mod tests {
             "bentpipe_tunnel_loss_ratio{peer=\"hub\"} 0.02",
             "bentpipe_tunnel_sent_bytes_total{peer=\"a \\\"b\\\"\\\\\"} 0",
             "bentpipe_tunnel_refused_datagrams_total 0",
+            "bentpipe_tunnel_missing_workers 0",
+            "bentpipe_tunnel_worker_failures_total 2",
         ] {
             assert!(text.lines().any(|each| each == line), "{line} in {text}");
         }

@@ -20,7 +20,7 @@ const OUTER_MTU_MIN: u16 = 576;
 /// A shorter interval keeps a thread and the link busy.
 pub(crate) const KEEPALIVE_MIN_NS: u64 = 1_000_000_000;
 
-/// What becomes of packets for the networks of the peers when the daemon is gone without having been ended on purpose.
+/// What becomes of packets for the networks of the peers while no worker carries them, unless the daemon was ended on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailMode {
@@ -48,7 +48,7 @@ pub struct TunnelPlan {
     /// The MTU of the path to the peers; `null` for that of the routes to them.
     #[serde(deserialize_with = "Option::deserialize")]
     pub outer_mtu_bytes: Option<u16>,
-    /// What becomes of packets when the daemon is gone.
+    /// What becomes of packets when the worker is gone.
     pub fail: FailMode,
     /// The gateways at the other ends.
     pub peers: Vec<TunnelPeerPlan>,

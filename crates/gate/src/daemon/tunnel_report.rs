@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::counts::report;
+use crate::counts::{Counts, report};
 
 report! {
     /// Counts since the start.
@@ -67,5 +67,87 @@ report! {
         restarts: "Times that a stream of symbols began anew, in either direction." counter "stream_restarts_total",
         redundancy_ppm: "Repair symbols for each source symbol, now." gauge "redundancy_ratio" / 1e6,
         loss_ppb: "Loss before decoding on the way to the peer, as it reports it." gauge "loss_ratio" / 1e9,
+    }
+}
+
+report! {
+    /// How the worker of a tunnel is.
+    #[derive(Copy)]
+    pub struct TunnelWorker {
+    }
+    counts {
+        missing: "Workers that do not report, because they have ended, hang or are starting: 0 or 1."
+            gauge "missing_workers",
+        failures: "Times that the worker has ended or hung, after which another process is started."
+            counter "worker_failures_total",
+    }
+}
+
+/// A count of `statistics` that is a maximum, and no sum.
+const MAX: &str = "order_wait_max_ns";
+
+impl TunnelReport {
+    /// Adds what earlier processes have counted. Their sessions, queue and memory are gone.
+    pub(super) fn add_earlier(&mut self, earlier: &Self) {
+        self.add_counters(earlier);
+        for (name, &value) in &earlier.statistics {
+            let sum = self.statistics.entry(name.clone()).or_default();
+            *sum = if name == MAX { value.max(*sum) } else { sum.saturating_add(value) };
+        }
+        for (peer, earlier) in self.peers.iter_mut().zip(&earlier.peers) {
+            peer.add_counters(earlier);
+        }
+    }
+
+    /// The process has ended, and with it its sessions.
+    pub(super) fn end(&mut self) {
+        self.clear_gauges();
+        for peer in &mut self.peers {
+            peer.clear_gauges();
+            (peer.endpoint, peer.session_age_ns) = (None, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report of one peer with so many packets, as many bytes in the queue, and a session.
+    fn report(packets: u64) -> TunnelReport {
+        let statistics = ["repairs_sent_packets", MAX].map(|name| (name.to_owned(), packets));
+        let peer = TunnelPeerReport {
+            name: "hub".to_owned(),
+            endpoint: Some("192.0.2.1:51871".to_owned()),
+            session_age_ns: Some(1),
+            sent_packets: packets,
+            loss_ppb: packets,
+            ..TunnelPeerReport::default()
+        };
+        TunnelReport {
+            statistics: statistics.into(),
+            peers: vec![peer],
+            too_big_packets: packets,
+            queue_bytes: packets,
+            ..TunnelReport::default()
+        }
+    }
+
+    /// Given a process that has counted 9 and ended, expect its counters, and neither a session nor a queue; given one in its
+    /// place that has counted 2, expect 11, the queue and the loss of the second alone, and the larger maximum.
+    #[test]
+    fn the_counts_of_a_tunnel_go_on_in_its_next_process() {
+        let mut earlier = report(9);
+        earlier.end();
+        let [peer] = &earlier.peers[..] else { panic!("one peer") };
+        assert_eq!((earlier.too_big_packets, earlier.queue_bytes), (9, 0));
+        assert_eq!((peer.sent_packets, peer.loss_ppb), (9, 0));
+        assert_eq!((&peer.endpoint, peer.session_age_ns), (&None, None));
+        let mut present = report(2);
+        present.add_earlier(&earlier);
+        let [peer] = &present.peers[..] else { panic!("one peer") };
+        assert_eq!((present.too_big_packets, present.queue_bytes), (11, 2));
+        assert_eq!((peer.sent_packets, peer.loss_ppb, peer.session_age_ns), (11, 2, Some(1)));
+        assert_eq!((present.statistics["repairs_sent_packets"], present.statistics[MAX]), (11, 9));
     }
 }

@@ -14,34 +14,32 @@ use super::metrics_server::{Latest, serve};
 use super::report::{ToWorker, WorkerReport};
 use super::reporting::report_until_gone;
 use super::usage::{Usage, cpu_ns};
-use super::{Plan, TunnelPeerReport, TunnelPlan, TunnelReport};
+use super::{TunnelPeerReport, TunnelPlan, TunnelReport};
 use crate::tunnel::forwarder::Forwarder;
 use crate::tunnel::path::{PathCounters, PathPlan, PeerPlan, PeerReport};
 use crate::tunnel::{Limits, OsRandom, PeerSettings, PrivateKey, PublicKey};
 
 /// Forwards packets until the privileged part is gone.
 ///
-/// Its descriptors are the device, the socket, and the listener for metrics, if there is one.
+/// Its descriptors are the device and the socket.
 pub(super) fn forward(
-    plan: &Plan,
-    tunnel: &TunnelPlan,
-    (endpoints, mtu): (Vec<Option<SocketAddr>>, u16),
-    descriptors: Vec<OwnedFd>,
+    ids: [u32; 2],
+    (tunnel, endpoints, mtu): (&TunnelPlan, &[Option<SocketAddr>], u16),
+    (metrics, descriptors): (Option<OwnedFd>, Vec<OwnedFd>),
     control: &OwnedFd,
 ) -> io::Result<()> {
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
     let (device, socket) = (next()?, UdpSocket::from(next()?));
-    let metrics = plan.metrics_address()?.map(|_| next()).transpose()?;
     let path = PathPlan {
         // Only the privileged part, and this one until the next line, may read it.
         private_key: PrivateKey::read(Path::new(&tunnel.private_key))?,
-        peers: peers(tunnel, &endpoints)?,
+        peers: peers(tunnel, endpoints)?,
         settings: tunnel.settings.clone(),
         mtu,
         limits: Limits::DEFAULT,
     };
-    drop_privileges(plan.user, plan.group)?;
+    drop_privileges(ids)?;
     let usage = Usage::open()?;
     let forwarder = Forwarder::start(device, socket, path, Box::new(OsRandom::new()))?;
     let latest = Latest::default();

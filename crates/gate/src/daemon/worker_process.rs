@@ -7,11 +7,10 @@ use std::thread::JoinHandle;
 
 use bentpipe_core::time::{Duration, Instant};
 
+use super::Start;
 use super::handover::{pair, receive, send};
 use super::report::WorkerReport;
 use super::socket_broker::run_broker;
-use super::{Part, Start};
-use crate::Side;
 use crate::heartbeat::reason_of_end;
 use crate::transparent::{Direct, LEASE};
 
@@ -22,22 +21,23 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub(super) struct WorkerProcess {
     child: Child,
     control: OwnedFd,
-    /// The thread that opens sockets for a worker of the PEP.
+    /// The thread that opens sockets for it.
     broker: Option<JoinHandle<io::Result<()>>>,
     pub(super) started: Instant,
     /// Whether it has reported at all.
     has_started: bool,
     /// Whether it has reported since its reports were taken last.
-    pub(super) has_reported: bool,
+    has_reported: bool,
     /// The time since its last report, or since its start.
     silent: Duration,
 }
 
 impl WorkerProcess {
-    /// Starts a process, and hands descriptors over to it.
+    /// Starts a process, and hands descriptors over to it. Further `sockets` are opened for it while it runs.
     pub(super) fn start(
         start: &Start,
         descriptors: &[BorrowedFd<'_>],
+        sockets: Option<Direct>,
         now: Instant,
     ) -> io::Result<Self> {
         let (control, of_worker) = pair()?;
@@ -60,8 +60,7 @@ impl WorkerProcess {
         send(&process.control, &serde_json::to_vec(start)?, descriptors)?;
         // One that does not read must not make this part wait.
         rustix::io::ioctl_fionbio(&process.control, true)?;
-        if let (Part::Pep { .. }, Some(pep)) = (&start.part, &start.plan.pep) {
-            let sockets = Direct(Side::ALL.map(|side| pep.leg(side)));
+        if let Some(sockets) = sockets {
             let named = std::thread::Builder::new().name("supply".to_owned());
             process.broker = Some(named.spawn(move || run_broker(&supplies, &sockets))?);
         }
@@ -105,6 +104,11 @@ impl WorkerProcess {
     /// Sends a message. One that does not read misses it.
     pub(super) fn send(&self, message: &[u8]) -> io::Result<()> {
         send(&self.control, message, &[])
+    }
+
+    /// Whether it has reported since the last call.
+    pub(super) fn take_report(&mut self) -> bool {
+        std::mem::take(&mut self.has_reported)
     }
 
     /// How long its last report waits, if it was not taken.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +14,7 @@ use bentpipe_core::tunnel::{
     TitrationSettings, TunnelSettings,
 };
 use bentpipe_gate::Network;
-use bentpipe_gate::daemon::{FailMode, Plan, TunnelPeerPlan, TunnelPlan};
+use bentpipe_gate::daemon::{FailMode, Plan, State, TunnelPeerPlan, TunnelPlan};
 use bentpipe_gate::tunnel::{OsRandom, PrivateKey, keygen};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -25,10 +25,45 @@ use crate::streams::stress;
 
 /// Addresses in the networks of the peer. The server has them, and the gateway a default route to it: what misses the tunnel
 /// arrives there in clear text.
-const BEHIND: [&str; 2] = ["10.9.0.2", "fd09::2"];
+pub(crate) const BEHIND: [&str; 2] = ["10.9.0.2", "fd09::2"];
 const NETWORKS: [&str; 2] = ["10.9.0.0/24", "fd09::/64"];
-const PORT: u16 = 4_000;
+pub(crate) const PORT: u16 = 4_000;
 const CLOSED: [ErrorKind; 2] = [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
+
+/// A router whose server has the addresses behind the peer, and whose gateway has a default route to it.
+pub(crate) fn router(test: &str) -> Router {
+    let router = Router::new(test);
+    router.on(Host::Server, || {
+        ip("addr add 10.9.0.2/32 dev lo");
+        ip("addr add fd09::2/128 dev lo nodad");
+    });
+    router.gateway("ip route add default via 10.2.0.2");
+    router.gateway("ip -6 route add default via fd02::2");
+    router
+}
+
+/// The tunnel of the gateway to the server, with a new key in a folder.
+pub(crate) fn tunnel(folder: &Path, fail: FailMode) -> TunnelPlan {
+    let key = folder.join("key");
+    keygen(&key, &mut OsRandom::new()).expect("a new file");
+    TunnelPlan {
+        device: "bp0".to_owned(),
+        addresses: ["10.99.0.1/24", "fd99::1/64"].map(network).into(),
+        listen_address: None,
+        listen_port: 51_871,
+        private_key: key.display().to_string(),
+        outer_mtu_bytes: None,
+        fail,
+        peers: vec![TunnelPeerPlan {
+            name: "peer".to_owned(),
+            public_key: PrivateKey::from_bytes([1; 32]).public().to_string(),
+            endpoint: Some("10.2.0.2:51871".to_owned()),
+            keepalive_ns: None,
+            networks: NETWORKS.map(network).into(),
+        }],
+        settings: settings(),
+    }
+}
 
 /// A router with a daemon that has a tunnel.
 struct Tunneled {
@@ -59,41 +94,17 @@ fn settings() -> TunnelSettings {
     }
 }
 
-fn network(text: &str) -> Network {
+pub(crate) fn network(text: &str) -> Network {
     Network::try_from(text.to_owned()).expect("a network")
 }
 
 impl Tunneled {
     /// A router whose daemon does not run yet. Nobody answers its handshakes.
     fn new(test: &str, fail: FailMode) -> Self {
-        let router = Router::new(test);
-        router.on(Host::Server, || {
-            ip("addr add 10.9.0.2/32 dev lo");
-            ip("addr add fd09::2/128 dev lo nodad");
-        });
-        router.gateway("ip route add default via 10.2.0.2");
-        router.gateway("ip -6 route add default via fd02::2");
+        let router = router(test);
         let folder = std::env::temp_dir().join(format!("bp-{}-{test}", std::process::id()));
         fs::create_dir(&folder).expect("a new folder");
-        let key = folder.join("key");
-        keygen(&key, &mut OsRandom::new()).expect("a new file");
-        let tunnel = TunnelPlan {
-            device: "bp0".to_owned(),
-            addresses: ["10.99.0.1/24", "fd99::1/64"].map(network).into(),
-            listen_address: None,
-            listen_port: 51_871,
-            private_key: key.display().to_string(),
-            outer_mtu_bytes: None,
-            fail,
-            peers: vec![TunnelPeerPlan {
-                name: "peer".to_owned(),
-                public_key: PrivateKey::from_bytes([1; 32]).public().to_string(),
-                endpoint: Some("10.2.0.2:51871".to_owned()),
-                keepalive_ns: None,
-                networks: NETWORKS.map(network).into(),
-            }],
-            settings: settings(),
-        };
+        let tunnel = tunnel(&folder, fail);
         let plan = Plan { pep: None, tunnel: Some(tunnel), ..router.plan(&folder, 1) };
         Self { router, folder, plan, daemon: None }
     }
@@ -109,14 +120,40 @@ impl Tunneled {
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     }
 
-    /// Sends a signal to the worker or the whole daemon, and waits until both are gone, and the device.
-    fn end(&mut self, ends_worker: bool, signal: Signal) -> bool {
-        let mut daemon = self.daemon.take().expect("it runs");
-        let pid = if ends_worker { worker(&daemon) } else { daemon.id() };
+    fn signal(&self, pid: u32, signal: Signal) {
         kill_process(Pid::from_raw(pid.cast_signed()).expect("not zero"), signal).expect("it runs");
-        let status = daemon.wait().expect("it ends");
+    }
+
+    fn daemon(&self) -> &Child {
+        self.daemon.as_ref().expect("it runs")
+    }
+
+    fn wait_until_gone(&self) {
         until(|| !self.router.gateway("ip -oneline link").contains("bp0"));
+    }
+
+    /// Ends the daemon by a signal, and waits until the device is gone. Returns whether it ended as it should.
+    fn end(&mut self, signal: Signal) -> bool {
+        let mut daemon = self.daemon.take().expect("it runs");
+        self.signal(daemon.id(), signal);
+        let status = daemon.wait().expect("it ends");
+        self.wait_until_gone();
         status.success()
+    }
+
+    /// Kills the worker, and waits until the device is gone. It is started again after [`Tunneled::resume`].
+    fn kill_worker(&self) {
+        self.signal(self.daemon().id(), Signal::STOP);
+        self.signal(worker(self.daemon()), Signal::KILL);
+        self.wait_until_gone();
+    }
+
+    /// Lets the daemon start the worker again, and waits until it has.
+    fn resume(&self) {
+        self.signal(self.daemon().id(), Signal::CONT);
+        let state = || State::parse(&fs::read(&self.plan.state_file).ok()?).ok()?.tunnel_worker;
+        until(|| state().is_some_and(|worker| worker.failures == 1 && worker.missing == 0));
+        assert!(self.router.gateway("ip -oneline link").contains("bp0"));
     }
 
     /// The networks with an unreachable route of the daemon.
@@ -153,6 +190,7 @@ impl Tunneled {
 impl Drop for Tunneled {
     fn drop(&mut self) {
         if let Some(daemon) = &mut self.daemon {
+            // It may be stopped.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
@@ -160,7 +198,7 @@ impl Drop for Tunneled {
     }
 }
 
-fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip runs");
     assert!(output.status.success(), "ip {arguments}: {output:?}");
 }
@@ -170,7 +208,7 @@ fn senders() -> impl Iterator<Item = (Host, &'static str)> {
 }
 
 /// A socket on a host, to or at an address behind the peer.
-fn socket(router: &Router, host: Host, address: &str) -> UdpSocket {
+pub(crate) fn socket(router: &Router, host: Host, address: &str) -> UdpSocket {
     let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), PORT);
     router.on(host, || {
         let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
@@ -183,8 +221,9 @@ fn socket(router: &Router, host: Host, address: &str) -> UdpSocket {
 }
 
 /// Given datagrams for the networks of the peer each 5 ms, from a client and the gateway itself, when the worker is killed,
-/// and after a restart the whole daemon, expect none at the server in clear text, also while it starts again. Given an end by a
-/// signal, expect no route to be left, and connections to take the default route. `BENTPIPE_STRESS` times as many kills.
+/// and once it is replaced the whole daemon, expect none at the server in clear text, also while they start again. Given an
+/// end by a signal, expect no route to be left, and connections to take the default route. `BENTPIPE_STRESS` times as many
+/// kills.
 #[test]
 fn a_killed_tunnel_lets_nothing_pass_in_clear_text() {
     if !is_possible() {
@@ -210,8 +249,12 @@ fn a_killed_tunnel_lets_nothing_pass_in_clear_text() {
         });
         // Ends the thread if a check fails, too.
         let _ended = Ended(&is_over);
-        for ends_worker in [true, false].repeat(kills) {
-            assert!(!tunneled.end(ends_worker, Signal::KILL));
+        for _ in 0..kills {
+            tunneled.kill_worker();
+            assert_eq!(tunneled.closed(), NETWORKS);
+            thread::sleep(Duration::from_millis(100));
+            tunneled.resume();
+            assert!(!tunneled.end(Signal::KILL));
             assert_eq!(tunneled.closed(), NETWORKS);
             thread::sleep(Duration::from_millis(100));
             tunneled.start();
@@ -221,11 +264,12 @@ fn a_killed_tunnel_lets_nothing_pass_in_clear_text() {
         let error = socket.recv(&mut [0; 10]).expect_err("no packet passes in clear text");
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
     }
-    assert!(tunneled.end(false, Signal::TERM));
+    assert!(tunneled.end(Signal::TERM));
     tunneled.expect_open();
 }
 
-/// Given a tunnel that fails open, expect no unreachable route, and after a kill the default route to be taken.
+/// Given a tunnel that fails open, expect no unreachable route, and the default route to be taken after a kill of its worker
+/// and of the daemon.
 #[test]
 fn a_tunnel_that_fails_open_closes_nothing() {
     if !is_possible() {
@@ -234,7 +278,10 @@ fn a_tunnel_that_fails_open_closes_nothing() {
     let mut tunneled = Tunneled::new("open", FailMode::Open);
     tunneled.start();
     assert!(tunneled.closed().is_empty());
-    assert!(!tunneled.end(true, Signal::KILL));
+    tunneled.kill_worker();
+    tunneled.expect_open();
+    tunneled.resume();
+    assert!(!tunneled.end(Signal::KILL));
     tunneled.expect_open();
 }
 
@@ -247,7 +294,7 @@ fn remove_opens_what_a_killed_daemon_has_closed() {
     }
     let mut tunneled = Tunneled::new("reopen", FailMode::Closed);
     tunneled.start();
-    assert!(!tunneled.end(false, Signal::KILL));
+    assert!(!tunneled.end(Signal::KILL));
     tunneled.expect_closed();
     for _ in 0..2 {
         let (code, said) = tunneled.run(&["plan", "remove"], &tunneled.plan);
@@ -302,6 +349,6 @@ fn a_second_daemon_with_the_same_networks_takes_nothing_over() {
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("tunnel.networks: 10.9.0.0/24: File exists"), "{said}");
     assert_eq!(tunneled.closed(), NETWORKS);
-    assert!(!tunneled.end(true, Signal::KILL));
+    assert!(!tunneled.end(Signal::KILL));
     tunneled.expect_closed();
 }

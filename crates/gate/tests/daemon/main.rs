@@ -21,3 +21,4 @@ mod soak;
 mod streams;
 mod supervision;
 mod tables;
+mod tunnel_restart;

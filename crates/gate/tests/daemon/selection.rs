@@ -104,10 +104,15 @@ pub(crate) fn reload(setup: &Setup, except: &[[u16; 2]]) -> Reply {
 fn reload_with(setup: &Setup, change: impl FnOnce(&mut PepPlan)) -> Reply {
     let mut plan: Plan = setup.plan.clone();
     change(pep(&mut plan));
+    reload_plan(setup, &plan)
+}
+
+/// Sends the daemon a plan.
+pub(crate) fn reload_plan(setup: &Setup, plan: &Plan) -> Reply {
     let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     let address = SocketAddrUnix::new(setup.folder.join("control")).expect("a path");
     connect(&client, &address).expect("the daemon listens");
-    let message = serde_json::to_vec(&plan).expect("a plan");
+    let message = serde_json::to_vec(plan).expect("a plan");
     send(&client, &message, SendFlags::empty()).expect("it is read");
     let mut reply = [0; 1_024];
     let (bytes, _) = recv(&client, &mut reply[..], RecvFlags::empty()).expect("a reply");

@@ -171,7 +171,7 @@ fn one_of_three_workers_that_hangs_is_replaced_alone() {
 }
 
 /// Sends some bytes to the server, and some back.
-fn exchange(mut client: &TcpStream, mut server: &TcpStream) -> io::Result<()> {
+pub(crate) fn exchange(mut client: &TcpStream, mut server: &TcpStream) -> io::Result<()> {
     client.write_all(b"to")?;
     server.read_exact(&mut [0; 2])?;
     server.write_all(b"fro")?;

@@ -114,12 +114,15 @@ fn the_status_of_a_tunnel_has_its_peers() {
         ..Description::default()
     };
     assert_eq!(described.action(), "carries packets of bp0 to terminal");
-    let counters = json!({"pep": null, "tunnel": tunnel, "unix_s": 0.0});
+    let worker = json!({"missing": 1, "failures": 2});
+    let counters = json!({"pep": null, "tunnel": tunnel, "tunnel_worker": worker, "unix_s": 0.0});
     let status = Status { described, started_unix_s: 0.0, counters: counters.clone() };
     let lines = status.lines(0.0);
     assert!(lines.iter().all(|line| line.chars().count() <= 100), "{lines:?}");
     assert!(lines[0].starts_with("hub: tunnel, bp0 to 1 peer, up for "), "{lines:?}");
-    assert!(lines[1].ends_with("]:51871, session of 35 s"), "{lines:?}");
+    assert_eq!(lines[1], "tunnel                      carries nothing: its worker is missing");
+    assert_eq!(lines[2], "tunnel worker replaced      2");
+    assert!(lines[3].ends_with("]:51871, session of 35 s"), "{lines:?}");
     for line in [
         "  loss before decoding      1.01 % on the way there",
         "  recovered here            20 of 21 lost symbols",
