@@ -24,10 +24,10 @@ const KEPT_FOR: Duration = Duration::from_secs(60);
 const KEPT_MAX: u32 = 1 << 17;
 /// The map for IPv4, by both ends of a connection.
 const DSCP4: &str = "dscp4";
-/// That for IPv6, by a hash and the ports.
+/// The map for IPv6, by a hash of the connection and both ports.
 const DSCP6: &str = "dscp6";
 /// The connections of IPv6 that are in the map.
-const MARKED6: &str = "marked6";
+const DSCP6_ENDS: &str = "dscp6_ends";
 
 /// Where the first two bytes of an IP header have the DSCP (RFC 791, RFC 8200).
 #[derive(Clone, Copy)]
@@ -39,47 +39,50 @@ enum Layout {
 use Layout::{Ipv4, Ipv6};
 
 // Chains.
-const NOTE: &str = "note_dscp";
-const NOTE6: &str = "note_dscp6";
-const SET: &str = "set_dscp";
-const SET6: &str = "set_dscp6";
+const RECORD: &str = "record_dscp";
+const RECORD6: &str = "record_dscp6";
+const WRITE: &str = "write_dscp";
+const WRITE6: &str = "write_dscp6";
 
 /// Adds the maps and the chains.
 pub(super) fn add(batch: &mut Batch) {
     for dscp in 1..64 {
         let chain = chain_of(dscp);
         batch.add_chain(&chain, None);
-        batch.add_rule(&chain, &Ipv4.write(dscp));
-        batch.add_rule(&chain, &Ipv6.write(dscp));
+        batch.add_rule(&chain, &Ipv4.replace(dscp));
+        batch.add_rule(&chain, &Ipv6.replace(dscp));
     }
     let short = vec![KeyType::Priority, KeyType::Port, KeyType::Port];
     let value = Some(KeyType::Priority);
-    let sets =
-        [(DSCP4, ends_keys(false), value), (DSCP6, short, value), (MARKED6, ends_keys(true), None)];
+    let sets = [
+        (DSCP4, ends_keys(false), value),
+        (DSCP6, short, value),
+        (DSCP6_ENDS, ends_keys(true), None),
+    ];
     for (name, keys, value) in sets {
         let set = Set { keys, value, timeout: KEPT_FOR, dynamic_size: Some(KEPT_MAX) };
         batch.add_set(name, &set);
     }
     add_ipv6(batch);
-    batch.add_chain(NOTE, None);
-    batch.add_rule(NOTE, &[Ipv4.is_marked(), Ipv4.note(load_ends(false), DSCP4)].concat());
-    batch.add_rule(NOTE, &[Ipv6.is_marked(), vec![goto(NOTE6)]].concat());
-    batch.add_chain(SET, None);
+    batch.add_chain(RECORD, None);
+    batch.add_rule(RECORD, &[Ipv4.has_dscp(), Ipv4.record(load_ends(false), DSCP4)].concat());
+    batch.add_rule(RECORD, &[Ipv6.has_dscp(), vec![goto(RECORD6)]].concat());
+    batch.add_chain(WRITE, None);
     let [ends4, ends6] =
         [false, true].map(|is_ipv6| [version(is_ipv6), tcp(), load_ends(is_ipv6)].concat());
-    batch.add_rule(SET, &[ends4, Ipv4.select(DSCP4)].concat());
-    batch.add_rule(SET, &[ends6, vec![lookup(MARKED6, false), goto(SET6)]].concat());
+    batch.add_rule(WRITE, &[ends4, Ipv4.select(DSCP4)].concat());
+    batch.add_rule(WRITE, &[ends6, vec![lookup(DSCP6_ENDS, false), goto(WRITE6)]].concat());
 }
 
 /// The chains for packets of IPv6 with a DSCP, and for those to which one is given. Their rules after the first may not apply,
 /// if the map is full or has nothing, so the last one removes the hash.
 fn add_ipv6(batch: &mut Batch) {
-    let mark = vec![Expression::ChangeSet(SetOperation::Update, MARKED6)];
+    let ends = vec![Expression::ChangeSet(SetOperation::Update, DSCP6_ENDS)];
     // Only with both conditions nft(8) takes the bytes for addresses and ports.
     let is_tcp = [version(true), tcp()].concat();
-    let note = [is_tcp.clone(), Ipv6.note(load_short(), DSCP6), load_ends(true), mark].concat();
+    let record = [is_tcp.clone(), Ipv6.record(load_short(), DSCP6), load_ends(true), ends].concat();
     let select = [is_tcp, load_short(), Ipv6.select(DSCP6)].concat();
-    for (chain, rule) in [(NOTE6, note), (SET6, select)] {
+    for (chain, rule) in [(RECORD6, record), (WRITE6, select)] {
         batch.add_chain(chain, None);
         let hash = Field::SymmetricHash { modulus: u32::MAX };
         batch.add_rule(chain, &[Expression::Load(hash, 0), Expression::SetPriority]);
@@ -88,14 +91,14 @@ fn add_ipv6(batch: &mut Batch) {
     }
 }
 
-/// Notes the DSCP of a packet that one end of a connection has sent.
-pub(super) fn note() -> Expression {
-    jump(NOTE)
+/// Records the DSCP of a packet that one end of a connection has sent.
+pub(super) fn record() -> Expression {
+    jump(RECORD)
 }
 
 /// Gives a packet to one end of a connection the DSCP of the other end.
-pub(super) fn set() -> Expression {
-    jump(SET)
+pub(super) fn write() -> Expression {
+    jump(WRITE)
 }
 
 impl Layout {
@@ -104,15 +107,15 @@ impl Layout {
     }
 
     /// A segment has a DSCP.
-    fn is_marked(self) -> Expressions {
+    fn has_dscp(self) -> Expressions {
         let [mask, zero] = [self.bits(63), 0].map(|bits| bits.to_be_bytes().to_vec());
         let differs = Expression::Compare { value: zero, is_inverted: true };
-        let is_marked = vec![header(), Expression::Mask(mask), differs];
-        [version(self.is_ipv6()), is_marked, plain_tcp(self.is_ipv6())].concat()
+        let has_dscp = vec![header(), Expression::Mask(mask), differs];
+        [version(self.is_ipv6()), has_dscp, plain_tcp(self.is_ipv6())].concat()
     }
 
-    /// Notes the DSCP of a packet in a map with these keys.
-    fn note(self, keys: Expressions, map: &'static str) -> Expressions {
+    /// Records the DSCP of a packet in a map with these keys.
+    fn record(self, keys: Expressions, map: &'static str) -> Expressions {
         // Behind the keys.
         let register = if self.is_ipv6() { 3 } else { 4 };
         let kept = [self.bits(63).to_be_bytes(), [0; 2]].concat();
@@ -140,12 +143,12 @@ impl Layout {
     }
 
     /// Sets a DSCP, and the priority in queues of this host as it is for packets that the kernel forwards.
-    fn write(self, dscp: u16) -> Expressions {
+    fn replace(self, dscp: u16) -> Expressions {
         let is_ipv6 = self.is_ipv6();
         let bits = [!self.bits(63), self.bits(dscp)];
         let [kept, replaced] = bits.map(|bits| bits.to_be_bytes().to_vec());
-        let replace = Expression::ReplaceBits { register: 0, kept, replaced };
-        let write = vec![header(), replace, Expression::WriteHeader { is_ipv6 }];
+        let bits = Expression::ReplaceBits { register: 0, kept, replaced };
+        let write = vec![header(), bits, Expression::WriteHeader { is_ipv6 }];
         [version(is_ipv6), write, priority(self.priority(dscp)).to_vec()].concat()
     }
 

@@ -73,7 +73,7 @@ impl Rules {
         let held = [opens(), is_short(), transparent_socket(), vec![jump(HOLDS)]];
         add(batch, "after_nat", held);
         let mark = Expression::Immediate(self.mark.to_ne_bytes().to_vec(), 0);
-        let to_relay = vec![mark, Expression::SetMark, dscp::note()];
+        let to_relay = vec![mark, Expression::SetMark, dscp::record()];
         add(batch, "after_nat", [tcp_or_icmp(), transparent_socket(), to_relay]);
         batch.add_chain(PASSING, None);
         self.add_passing(batch);
@@ -126,7 +126,7 @@ impl Rules {
         }
         batch.add_rule(MARKED, &set_zone);
         batch.add_chain("output", filter(Hook::Output, RAW));
-        batch.add_rule("output", &[dscp::set()]);
+        batch.add_rule("output", &[dscp::write()]);
         let any_mark = between(Field::Mark, self.mark, self.refusal_mark());
         add(batch, "output", [any_mark, vec![goto(MARKED)]]);
         let priority = SRC_NAT - 1;
@@ -172,18 +172,22 @@ impl Rules {
         for side in Side::ALL {
             for process in 0..self.processes {
                 let group = self.group(process, side);
-                let log = |bytes| vec![Expression::Log { group, bytes }];
-                let hold = chain_of(&name_of("hold", side), process);
+                let log = |bytes| Expression::Log { group, bytes };
+                let [held, hold] =
+                    ["held", "hold"].map(|name| chain_of(&name_of(name, side), process));
+                batch.add_chain(&held, None);
+                batch.add_rule(&held, &[dscp::record()]);
+                let drop = Expression::Verdict(Verdict::Drop);
+                batch.add_rule(&held, &[log(SYN_BYTES_MAX as u32), drop]);
                 batch.add_chain(&hold, None);
                 for (is_ipv6, set) in VERSIONS.into_iter().zip(HELD) {
                     let condition = [version(is_ipv6), is_alive(process)].concat();
                     let note = change_ends(SetOperation::Update, set, is_ipv6);
-                    let drop = vec![Expression::Verdict(Verdict::Drop)];
-                    add(batch, &hold, [condition, note, log(SYN_BYTES_MAX as u32), drop]);
+                    add(batch, &hold, [condition, note, vec![goto(&held)]]);
                 }
                 let asymmetric = chain_of(&name_of("asymmetric", side), process);
                 batch.add_chain(&asymmetric, None);
-                batch.add_rule(&asymmetric, &log(SEGMENT_BYTES));
+                batch.add_rule(&asymmetric, &[log(SEGMENT_BYTES)]);
             }
         }
     }
@@ -191,7 +195,6 @@ impl Rules {
     /// The chain that leads SYNs to their process.
     fn add_holds(&self, batch: &mut Batch) {
         batch.add_chain(HOLDS, None);
-        batch.add_rule(HOLDS, &[dscp::note()]);
         for (side, rules) in Side::ALL.into_iter().zip(&self.sides) {
             let Some(from) = from_any(&rules.interfaces) else { continue };
             for is_ipv6 in VERSIONS {
