@@ -30,6 +30,9 @@ const RUN: &str = "/run";
 const LOG_BYTES_MAX: u64 = 64 * 1024;
 /// Others take the lock for a moment to see whether the gateway is up.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
+/// The longest time for which a lock counts that no process is found to have. The kernel removes the descriptors of one that
+/// it ends before it has closed their files, of which the device of a tunnel takes longest.
+const ENDING_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const POLL: Duration = Duration::from_millis(10);
 
 /// What is written down when a gateway is started, to end it later.
@@ -141,12 +144,12 @@ impl GatewayFolder {
     }
 
     fn wait_for_lock(&self, file: &File) -> Done {
-        let deadline = Deadline::after(LOCK_TIMEOUT);
+        let [deadline, ending] = [LOCK_TIMEOUT, ENDING_TIMEOUT].map(Deadline::after);
         while let Err(error) = flock(file, FlockOperation::NonBlockingLockExclusive) {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(self.unwritable(&error.into()));
             }
-            if deadline.is_past() {
+            if deadline.is_past() && (ending.is_past() || !self.processes().is_empty()) {
                 let (name, down) = (&self.name, called());
                 return Err(Failure::Machine(format!(
                     "gateway {name} is up already{FIX}end it with {down} down {name}, or choose another \
@@ -160,6 +163,17 @@ impl GatewayFolder {
 
     /// Whether a process has the gateway.
     pub(super) fn is_up(&self) -> bool {
+        let ending = Deadline::after(ENDING_TIMEOUT);
+        while self.is_locked() {
+            if ending.is_past() || !self.processes().is_empty() {
+                return true;
+            }
+            sleep(POLL);
+        }
+        false
+    }
+
+    fn is_locked(&self) -> bool {
         File::open(self.record_file()).is_ok_and(|file| {
             flock(file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
         })

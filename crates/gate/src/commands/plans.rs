@@ -10,7 +10,7 @@ use super::arguments::PlanVerb;
 use super::failure::{Failure, PROGRAM, print, print_json};
 use super::folder::GatewayFolder;
 use crate::config::{Config, Problem, placeholder_key};
-use crate::daemon::{Ended, FailMode, Leftovers, Plan, check, up, work};
+use crate::daemon::{Ended, Leftovers, Plan, check, up, work};
 
 /// Runs one of them.
 pub(super) fn run(verb: PlanVerb) -> ExitCode {
@@ -76,10 +76,7 @@ fn daemon(plan: &Plan) -> io::Result<()> {
         Ended::BySignal => Ok(()),
         Ended::WithoutWorker => {
             let pep = plan.pep.as_ref().map(|_| "new connections pass without the gateway");
-            let tunnel = plan.tunnel.as_ref().map(|tunnel| match tunnel.fail {
-                FailMode::Closed => "packets for the networks of the tunnel are refused",
-                FailMode::Open => "packets for the networks of the tunnel leave in clear text",
-            });
+            let tunnel = plan.tunnel.as_ref().map(|_| "routes are as before");
             let words: Vec<_> =
                 ["a worker did not start"].into_iter().chain(pep).chain(tunnel).collect();
             Err(io::Error::other(words.join("; ")))

@@ -47,7 +47,7 @@ pub(super) trait Function {
     /// Opens what the next process of a worker needs. The process before has ended.
     fn open(&mut self, worker: usize) -> io::Result<WorkerResources>;
 
-    /// All workers were started: what protects hosts must remain after a kill from now on.
+    /// All workers have reported: what protects hosts must remain after a kill from now on.
     fn started(&mut self) {}
 
     fn on_report(&mut self, worker: usize, report: WorkerReport);
@@ -73,6 +73,6 @@ pub(super) trait Function {
     /// What it has done since the start, for the last line of the log.
     fn totals(&self) -> Option<String>;
 
-    /// Removes what it has made outside this process, as far as that must not outlive such an end. No worker runs any more.
+    /// Removes its rules and, after an end on purpose, what protects hosts. No worker runs any more.
     fn remove(&mut self, is_on_purpose: bool) -> io::Result<()>;
 }

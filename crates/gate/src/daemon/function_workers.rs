@@ -52,7 +52,6 @@ impl FunctionWorkers {
         for number in 0..self.workers.len() {
             self.workers[number].process = Some(self.process(number, now)?);
         }
-        self.function.started();
         Ok(())
     }
 
@@ -80,14 +79,14 @@ impl FunctionWorkers {
         self.workers.iter().filter_map(|worker| worker.process.as_ref())
     }
 
-    /// Handles the messages and ends of the processes, in their order: each has one if it `is_ready`. So much time has passed
+    /// Handles the messages and ends of the processes, in their order: each has one if it `is_readable`. `elapsed` is the time
     /// since the last call. Returns whether one has ended that is started again.
     ///
     /// # Errors
     /// Which one has ended, and why, unless it `may_restart`.
     pub(super) fn poll(
         &mut self,
-        mut is_ready: impl FnMut() -> bool,
+        mut is_readable: impl FnMut() -> bool,
         elapsed: Duration,
         now: Instant,
         may_restart: bool,
@@ -95,7 +94,7 @@ impl FunctionWorkers {
         let mut has_ended = false;
         for number in 0..self.workers.len() {
             let Some(process) = &mut self.workers[number].process else { continue };
-            match process.poll(is_ready(), elapsed) {
+            match process.poll(is_readable(), elapsed) {
                 Ok(Some(report)) => self.function.on_report(number, report),
                 Ok(None) => {}
                 Err(reason) if may_restart => {
@@ -122,8 +121,8 @@ impl FunctionWorkers {
         log(&format!("{name}: {reason}; {consequence}; it is started again in {seconds} s"));
     }
 
-    /// Starts the workers again whose time it is, and whose process before has ended: until then it has what the next one
-    /// needs, such as a device or a group of nfnetlink_log.
+    /// Restarts the workers that are due and whose previous process has ended: until then it has what the next one needs,
+    /// such as a device or a group of nfnetlink_log.
     pub(super) fn restart_due(&mut self, now: Instant) {
         for number in 0..self.workers.len() {
             let worker = &mut self.workers[number];

@@ -18,7 +18,8 @@ use super::tunnel_function::TunnelFunction;
 use super::{PepPlan, Plan};
 
 /// Runs a daemon until a signal ends it, or a worker ends before all have reported. The rules are removed in both cases,
-/// and the unreachable routes to the networks of a tunnel in the first one.
+/// and in the first one the unreachable routes to the networks of a tunnel, too; in the second one those alone that this
+/// daemon has added.
 ///
 /// # Errors
 /// What could not be set up; nothing of it remains.

@@ -1,4 +1,4 @@
-//! The loop of the privileged part: it supervises the workers of all functions, and answers those who change or end the daemon.
+//! The loop of the privileged part: it supervises the workers of all functions, and handles signals and reloads.
 //!
 //! A worker that has ended or hangs is replaced alone (`function_workers.rs`), and the traffic of the others goes on. What is
 //! lost meanwhile depends on the function (`function.rs`). The end of any worker before all have reported for the first time
@@ -111,10 +111,10 @@ impl<'plan> Supervisor<'plan> {
             let elapsed = now.saturating_since(polled).min(ELAPSED_MAX);
             polled = now;
             let mut processes = ready.processes.into_iter();
-            let mut is_ready = || processes.next().unwrap_or_default();
+            let mut is_readable = || processes.next().unwrap_or_default();
             let mut has_ended = false;
             for function in &mut self.functions {
-                match function.poll(&mut is_ready, elapsed, now, self.is_ready) {
+                match function.poll(&mut is_readable, elapsed, now, self.is_ready) {
                     Ok(has_replaced) => has_ended |= has_replaced,
                     Err(reason) => {
                         log(&format!("{reason}; ends{}", self.totals()));
@@ -187,7 +187,9 @@ impl<'plan> Supervisor<'plan> {
         let is_complete = longest.is_some() && waiting.iter().all(Option::is_some);
         let is_due = self.is_ready && longest.is_some_and(|longest| longest >= TICK);
         if is_complete || is_due {
-            self.is_ready = true;
+            if !std::mem::replace(&mut self.is_ready, true) {
+                self.functions.iter_mut().for_each(|workers| workers.function.started());
+            }
             self.functions.iter_mut().for_each(|function| function.renew(now));
         } else if now.saturating_since(self.written) < LEASE {
             return;

@@ -25,7 +25,7 @@ pub(super) struct TunnelFunction {
     underlay: Underlay,
     /// The device and the socket for the first process.
     opened: Option<[OwnedFd; 2]>,
-    /// Removed again unless the workers start.
+    /// Removed again unless the worker reports.
     unreachable: UnreachableRoutes,
     /// What the worker has counted so far, in all its processes.
     counts: Option<TunnelReport>,
@@ -53,7 +53,7 @@ impl TunnelFunction {
     fn open_again(&self) -> io::Result<[OwnedFd; 2]> {
         let opened = open(&self.plan, &self.underlay)?;
         // Another program may have removed them.
-        UnreachableRoutes::add(&self.plan)?.keep();
+        unreachable_routes::restore(&self.plan)?;
         configure(&self.plan, &self.underlay)?;
         Ok(opened)
     }
@@ -113,7 +113,11 @@ impl Function for TunnelFunction {
         let Some(tunnel) = &new.tunnel else { return Ok(()) };
         let settings = ToWorker::Settings(tunnel.settings.clone());
         let message = serde_json::to_vec(&settings).unwrap_or_default();
-        if processes.iter().any(|process| process.send(&message).is_err()) {
+        // A process that has ended needs none: the next one gets the new settings at its start.
+        let refuses = |process: &&WorkerProcess| {
+            process.send(&message).is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe)
+        };
+        if processes.iter().any(refuses) {
             return Err("the worker of the tunnel does not read its settings".to_owned());
         }
         self.plan.settings = tunnel.settings.clone();

@@ -34,6 +34,11 @@ impl UnreachableRoutes {
     /// before that of the tunnel. No route was added.
     pub(super) fn add(plan: &TunnelPlan) -> io::Result<Self> {
         let mut routes = Self::default();
+        routes.add_missing(plan)?;
+        Ok(routes)
+    }
+
+    fn add_missing(&mut self, plan: &TunnelPlan) -> io::Result<()> {
         let kernel = Routes::open()?;
         for network in networks(plan) {
             let found = find(&kernel, network)?;
@@ -49,15 +54,26 @@ impl UnreachableRoutes {
                 let fix = format!("to fix it: remove {other}, or fail = \"open\"");
                 refused(network, &format!("{error}; {fix}"))
             })?;
-            routes.added.push(network);
+            self.added.push(network);
         }
-        Ok(routes)
+        Ok(())
     }
 
     /// Leaves the routes to [`remove`]: they outlive this process.
     pub(super) fn keep(mut self) {
         self.added.clear();
     }
+}
+
+/// Adds the routes again that another program has removed. If one cannot be added, the others remain.
+///
+/// # Errors
+/// As [`UnreachableRoutes::add`].
+pub(super) fn restore(plan: &TunnelPlan) -> io::Result<()> {
+    let mut routes = UnreachableRoutes::default();
+    let outcome = routes.add_missing(plan);
+    routes.keep();
+    outcome
 }
 
 impl Drop for UnreachableRoutes {

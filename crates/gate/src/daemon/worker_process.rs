@@ -67,19 +67,19 @@ impl WorkerProcess {
         Ok(process)
     }
 
-    /// Takes its next message if one `is_ready`. So much time has passed since the last call.
+    /// Takes its next message if it `is_readable`. `elapsed` is the time since the last call.
     ///
     /// # Errors
     /// Why it serves no longer: it has ended, does not report, or lacks what it needs.
     pub(super) fn poll(
         &mut self,
-        is_ready: bool,
+        is_readable: bool,
         elapsed: Duration,
     ) -> Result<Option<WorkerReport>, String> {
-        if let Some(broker) = self.broker.take_if(|broker| !is_ready && broker.is_finished()) {
+        if let Some(broker) = self.broker.take_if(|broker| !is_readable && broker.is_finished()) {
             return Err(reason_of_end("the thread that opens its sockets", broker).to_string());
         }
-        if !is_ready {
+        if !is_readable {
             self.silent += elapsed;
             let seconds = SILENCE.as_nanos() / 1_000_000_000;
             let hangs = || format!("it has not reported for {seconds} s");

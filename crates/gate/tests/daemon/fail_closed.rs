@@ -285,6 +285,27 @@ fn a_tunnel_that_fails_open_closes_nothing() {
     tunneled.expect_open();
 }
 
+/// Given a worker that cannot start threads, expect an end with code 3, and of the unreachable routes those alone that were
+/// there before.
+#[test]
+fn a_start_that_fails_closes_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let mut tunneled = Tunneled::new("tno-start", FailMode::Closed);
+    // Root, as whom the privileged part runs, is not limited.
+    let start = |tunneled: &Tunneled| {
+        let arguments = ["--nproc=0", PROGRAM, "plan", "run"];
+        tunneled.router.run("prlimit", &arguments, &tunneled.plan).code()
+    };
+    assert_eq!(start(&tunneled), Some(3));
+    tunneled.expect_open();
+    tunneled.start();
+    assert!(!tunneled.end(Signal::KILL));
+    assert_eq!(start(&tunneled), Some(3));
+    tunneled.expect_closed();
+}
+
 /// Given a killed daemon, expect connections to fail by an ICMP error; expect `remove` to open the networks, and to find nothing
 /// the second time.
 #[test]

@@ -178,11 +178,12 @@ fn the_worker_is_replaced_alone(test: &str, signal: Signal, within: Instant) {
         setup.signal(ends.worker(), signal);
         let worker = |state: &State| state.tunnel_worker.expect("it has one");
         setup.whole_state(|state| worker(state).missing == 1);
-        drain();
         exchange(&client, &server).expect("the PEP serves");
+        setup.whole_state(|state| worker(state).missing == 0 && worker(state).failures == 1);
+        // What the other end had received before.
+        drain();
         until(receive);
         assert!(clock.now() <= within, "{}", clock.now());
-        setup.whole_state(|state| worker(state).missing == 0 && worker(state).failures == 1);
         setup.whole_state(|state| {
             let peer = &state.tunnel.as_ref().expect("it has one").peers[0];
             peer.session_age_ns.is_some() && peer.redundancy_ppm == REDUNDANCY_PPM
@@ -216,29 +217,37 @@ fn a_hanging_worker_of_the_tunnel_is_replaced_beside_a_pep() {
 }
 
 /// Given a killed worker and another device of the tunnel's name, expect no end of the daemon, and networks that are
-/// unreachable until that device is gone; expect the worker then, and the unreachable routes that somebody has removed.
+/// unreachable until that device is gone; expect the worker then, and the unreachable routes that another program has removed. Expect the
+/// settings of a reload meanwhile.
 #[test]
 fn a_start_of_the_worker_that_fails_is_repeated() {
     if !is_possible() {
         return;
     }
-    let ends = Ends::new("tname");
+    let mut ends = Ends::new("tname");
+    let worker = |state: &State| state.tunnel_worker.expect("it has one");
+    {
+        let setup = &ends.setup;
+        setup.signal(setup.daemon.id(), Signal::STOP);
+        setup.signal(ends.worker(), Signal::KILL);
+        until(|| !setup.router.gateway("ip -oneline link").contains("bp0"));
+        setup.router.gateway("ip link add bp0 type veth peer name bp1");
+        setup.signal(setup.daemon.id(), Signal::CONT);
+        setup.whole_state(|state| worker(state).missing == 1 && worker(state).failures == 1);
+    }
+    ends.reload();
     let setup = &ends.setup;
     let closed = || setup.router.gateway("ip route show type unreachable proto 98").lines().count();
-    setup.signal(setup.daemon.id(), Signal::STOP);
-    setup.signal(ends.worker(), Signal::KILL);
-    until(|| !setup.router.gateway("ip -oneline link").contains("bp0"));
-    setup.router.gateway("ip link add bp0 type veth peer name bp1");
-    setup.signal(setup.daemon.id(), Signal::CONT);
-    let worker = |state: &State| state.tunnel_worker.expect("it has one");
-    setup.whole_state(|state| worker(state).missing == 1 && worker(state).failures == 1);
     // After the first attempt.
     thread::sleep(Duration::from_millis(1_500));
     assert_eq!(setup.workers().len(), 1);
     assert_eq!(closed(), 1);
     setup.router.gateway("ip route flush type unreachable proto 98");
     setup.router.gateway("ip link del bp0");
-    setup.whole_state(|state| worker(state).missing == 0 && worker(state).failures == 1);
+    let state =
+        setup.whole_state(|state| worker(state).missing == 0 && worker(state).failures == 1);
+    let peer = &state.tunnel.as_ref().expect("it has one").peers[0];
+    assert_eq!(peer.redundancy_ppm, REDUNDANCY_PPM);
     assert_eq!(closed(), 1);
     assert!(setup.router.gateway("ip route show 10.9.0.0/24 dev bp0").contains("10.9.0.0/24"));
 }
