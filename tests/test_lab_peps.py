@@ -264,7 +264,7 @@ def two_priorities() -> dict[str, Any]:
 @measures
 @needs_programs()
 def test_a_pep_keeps_the_priority_of_a_flow() -> None:
-    """Expect of either flow what the simulator has, within 10 %: the second has what the first left.
+    """Expect of each flow what the simulator has, within 10 %: the second has what the first left.
 
     That is its slow start alone, until the first flow has filled the link. The servers mark their
     data only once the connection is there, so the SYN does not tell the class.
