@@ -257,7 +257,7 @@ def two_priorities() -> dict[str, Any]:
         **scenario({"hub": {"pep": {}}}),
         "link": {"forward": forward, "return": {"rate": "8 Mbit/s", "delay": "100 ms"}},
         "traffic": [{**flow, "name": f"class {each}", "priority": each} for each in (0, 1)],
-        "duration": "10 s",
+        "duration": "5 s",
     }
 
 
@@ -270,7 +270,7 @@ def test_a_pep_keeps_the_priority_of_a_flow() -> None:
     data only once the connection is there, so the SYN does not tell the class.
     """
     simulated = simulate(two_priorities()).flows["delivered_bytes"].to_list()
-    assert simulated[0] > 30 * simulated[1]
+    assert simulated[0] > 20 * simulated[1]
     result = until_on_time(partial(emulated, two_priorities()), why_invalid)
     delivered = result.flows["delivered_bytes"].to_list()
     print(f"simulator: {simulated} B; kernel: {delivered} B")
