@@ -147,6 +147,47 @@ def test_a_user_without_privileges_can_use_peps(user: User) -> None:
     assert machine() == before
 
 
+# Takes SIGINT as a shell with a command that goes on would, and then uses the link.
+INTERRUPTED = """
+import signal, urllib.request
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+print("ready", flush=True)
+signal.sigwait([signal.SIGINT])
+print(len(urllib.request.urlopen("http://server/bytes/1000", timeout=15).read()))
+"""
+
+
+@needs_lab
+def test_ctrl_c_ends_the_program_alone(tmp_path: Path) -> None:
+    """Given Ctrl-C and a program that goes on, expect its gateways to go on with it.
+
+    A terminal signals all processes of its foreground process group.
+    """
+    both: dict[str, Any] = {"pep": {}, "tunnel": {"redundancy": "10 %"}}
+    link, report = tmp_path / "link.json", tmp_path / "report.json"
+    link.write_text(json.dumps(scenario({"hub": both, "terminal": both})))
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "bentpipe", "exec", "--link", link, "--statistics", report),
+            *("--", sys.executable, "-c", INTERRUPTED),
+        ],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert stdout == "1000\n", stderr
+    assert "has ended" not in stderr
+    assert process.returncode == 0, stderr
+    counted = json.loads(report.read_text())
+    assert statistics(counted, "hub-pep")["split_connections"] == 1
+
+
 @needs_lab
 @needs_programs()
 def test_a_capture_has_the_packets_of_both_legs(tmp_path: Path) -> None:

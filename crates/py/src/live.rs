@@ -83,7 +83,8 @@ impl Lab {
     }
 
     /// Starts a program on a host and returns its PID. `output` is a file descriptor for standard
-    /// output and standard error; with it, standard input is /dev/null.
+    /// output and standard error; with it, standard input is /dev/null, and Ctrl-C in a terminal
+    /// does not reach the program.
     #[pyo3(signature = (host, arguments, *, environment = Vec::new(), output = None))]
     fn spawn(
         &self,

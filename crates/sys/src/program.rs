@@ -29,7 +29,8 @@ pub struct Invocation {
     /// Environment variables to set in addition to the inherited ones.
     pub environment: Vec<(String, String)>,
     /// Where standard output and standard error go; inherited if `None`. If it is set, standard
-    /// input is /dev/null.
+    /// input is /dev/null and the program has a process group of its own: Ctrl-C in the terminal
+    /// of this process ends only programs that use that terminal.
     pub output: Option<OwnedFd>,
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn build_command(
     }
     if let Some(output) = output {
         let copy = output.try_clone().map_err(|error| SystemError::Program { name, error })?;
-        command.stdin(Stdio::null()).stdout(output).stderr(copy);
+        command.stdin(Stdio::null()).stdout(output).stderr(copy).process_group(0);
     }
     Ok(command)
 }
