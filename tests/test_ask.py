@@ -562,3 +562,14 @@ def test_a_question_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         ask(question, **parameters)
+
+
+def test_an_answer_has_the_warnings_about_its_link() -> None:
+    """Given a queue of two packets, expect the warning in words, JSON and page; else none."""
+    settings = ("link.forward.queue.limit=2 packets",)
+    answer = ask("tcp", "geo", duration="2 s", settings=settings, **short())
+    (warning,) = answer.to_json()["warnings"]
+    assert warning.startswith("link.forward.queue: it has room for 2 packets of 1,500 bytes")
+    assert f"Warning: {warning}." in answer.text()
+    assert f"<b>Warning:</b> {warning}." in page(answer)
+    assert "Warning" not in answer_to("tcp").text()

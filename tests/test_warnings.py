@@ -241,3 +241,64 @@ def test_codel_with_its_defaults_over_a_geostationary_link_is_told(discipline: s
     assert warnings(scenario(CALL, link={"preset": "meo", **queue})) == []
     # Queues of other disciplines have no interval.
     assert warnings(scenario(CALL, link={"preset": "geo"})) == []
+
+
+# --- queues of two packets ----------------------------------------------------------------------
+
+
+def short_queue(packets: int, *settings: str, **transfer: Any) -> list[str]:
+    """Return the warnings of a transfer over a link with a queue of some packets."""
+    queue = {"queue": {"limit": f"{packets} packets"}}
+    return warnings(
+        scenario(
+            BULK | {"duration": "10 s"} | transfer,
+            link={"forward": HOP | queue, "return": HOP},
+        ),
+        *settings,
+    )
+
+
+def test_a_queue_in_which_microseconds_decide_is_told() -> None:
+    """Given room for two packets, expect the jitter that hosts have as advice; for three, nothing.
+
+    BBR paces, so that its packets do not come in groups: also the one of a PEP over the link.
+    """
+    text = "link.forward.queue: it has room for {} of 1,500 bytes, so microseconds decide which "
+    advice = "set link.return.jitter: 20 us, as real hosts have"
+    for packets, count in ((1, "1 packet"), (2, "2 packets")):
+        (message,) = short_queue(packets)
+        assert message.startswith(text.format(count))
+        assert message.endswith(advice)
+    assert short_queue(3) == []
+    assert short_queue(2, "link.return.jitter=20 us") == []
+    assert short_queue(2, "link.forward.queue.limit=4500 B") == []
+    assert short_queue(2, "link.forward.queue.limit=4499 B") != []
+    assert short_queue(2, tcp={"congestion_control": "bbr"}) == []
+    pep = "gateways.hub.pep={link_tcp: {congestion_control: bbr}}"
+    assert short_queue(2, pep) == []
+    assert short_queue(2, "gateways.hub.pep={}") != []
+
+
+@pytest.mark.parametrize(("packets", "least", "most"), [(2, 0.3, 0.75), (3, 0.95, 1.05)])
+def test_microseconds_decide_in_a_queue_of_two_packets(
+    packets: int, least: float, most: float
+) -> None:
+    """Given 20 us of jitter, expect less goodput with room for two packets, and as much for three.
+
+    An ACK of two segments lets the sender send three when the window grows. The third one fits if
+    the packet that is being sent ends before it comes, which is at the same time by the ACK clock.
+    """
+
+    def goodput_bps(jitter: str) -> float:
+        link = {
+            "forward": {
+                "rate": "7.57 Mbit/s",
+                "delay": "8.66 ms",
+                "queue": {"limit": f"{packets} packets"},
+            },
+            "return": {"rate": "1.89 Mbit/s", "delay": "8.66 ms", "jitter": jitter},
+        }
+        given = scenario(BULK | {"duration": "20 s"}, link=link)
+        return float(simulate(given).flows["goodput_bps"][0])
+
+    assert least < goodput_bps("20 us") / goodput_bps("0 s") < most

@@ -83,8 +83,7 @@ impl Lab {
     }
 
     /// Starts a program on a host and returns its PID. `output` is a file descriptor for standard
-    /// output and standard error; with it, standard input is /dev/null, and Ctrl-C in a terminal
-    /// does not reach the program.
+    /// output and standard error; with it, input is /dev/null, and Ctrl-C does not reach it.
     #[pyo3(signature = (host, arguments, *, environment = Vec::new(), output = None))]
     fn spawn(
         &self,

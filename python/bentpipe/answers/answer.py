@@ -110,6 +110,7 @@ class Answer:
     depends on assumptions, the largest first. ``trial`` is what can be tried in real time.
     ``interrupted``: Ctrl-C ended the runs, and the answer is that of the complete ones. ``command``
     asks again. ``seeds`` are those of each case; after Ctrl-C a case may lack the last ones.
+    ``warnings`` are those about the link.
 
     Its words are from ``question`` on, made of ``figures`` and ``facts``: ``lines`` are the answer
     itself, ``summary`` is a table for below them, and ``commands`` are what to try next.
@@ -123,6 +124,7 @@ class Answer:
     effects: Sequence[Effect] = ()
     trial: Trial | None = None
     interrupted: bool = False
+    warnings: Sequence[str] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     seeds: Sequence[int] = ()
     command: str = ""
@@ -165,6 +167,7 @@ class Answer:
             *([text_table(self.summary, _SUMMARY_WIDTH), ""] if self.summary else []),
             f"Why: {self.reason}",
             f"How sure: {self.uncertainty}",
+            *(f"Warning: {warning}." for warning in self.warnings),
             *([f"Interrupted: {self.interruption}."] if self.interrupted else []),
             f"What matters most: {self.matters_most}",
             *(f"Next: {command}" for command in self.commands),
@@ -178,6 +181,7 @@ class Answer:
             "answer": list(self.lines),
             "reason": self.reason,
             "uncertainty": self.uncertainty,
+            "warnings": list(self.warnings),
             "matters_most": self.matters_most,
             "effects": [plain(vars(effect)) for effect in self.effects],
             "commands": list(self.commands),

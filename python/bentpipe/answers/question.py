@@ -240,8 +240,11 @@ class LinkQuestion(Question):
         effects = [*answer.effects, *self._effects(self._assumptions(), measurements)]
         effects.sort(key=lambda effect: -abs(effect.percent.mean))
         tables = [*answer.tables, link_view(self.directions)]
+        warnings = [str(each) for each in self.base.warnings if each.field.startswith("link.")]
         interrupted = self.experiment.interrupted
-        return replace(answer, effects=effects, tables=tables, interrupted=interrupted)
+        return replace(
+            answer, effects=effects, tables=tables, warnings=warnings, interrupted=interrupted
+        )
 
     def measured(self) -> Any:
         """Run the cases that are compared; return their figures, which `judge` takes."""

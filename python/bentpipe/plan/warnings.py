@@ -2,13 +2,15 @@
 
 They are about flows that cannot end, rates that the link cannot carry, starts, priorities and
 settings of tunnels without effect, the returns of several terminals, CoDel queues that drop too
-early, queue limits that a setting changed, gaps in recordings, and round trips as delays.
+early, queues of two packets, queue limits that a setting changed, gaps in recordings, and round
+trips as delays.
 Every bound is on the safe side: a flow without a warning may still not end.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, pairwise
@@ -29,7 +31,7 @@ from bentpipe.scenario.link import DirectionName, ScaledSeries, TimeSeries
 from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice, WebPage
-from bentpipe.text import shown
+from bentpipe.text import counted, shown
 from bentpipe.units import (
     BITS_PER_BYTE,
     NS_PER_S,
@@ -64,8 +66,8 @@ def warnings_of(plan: Plan) -> list[ScenarioWarning]:
         for path, record, warnings in (*_of_entries(plan), *_of_tunnels(plan))
         for field, message in warnings
     ]
-    messages += [*_about_terminals(plan), *_about_codel(plan), *_about_changed_queues(plan)]
-    messages += [*_about_gaps(plan), *_about_round_trips(plan)]
+    messages += [*_about_terminals(plan), *_about_codel(plan), *_about_two_packets(plan)]
+    messages += [*_about_changed_queues(plan), *_about_gaps(plan), *_about_round_trips(plan)]
     return [ScenarioWarning(field=dotted(path), message=message) for path, message in messages]
 
 
@@ -316,6 +318,59 @@ def _about_codel(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
             message = f"an interval of {interval} is too short for round trips of {rtt}: CoDel"
             advice = f"drops before senders can react; set {codel_fields(rtt_ns, direction)}"
             yield ("link", name, "queue"), f"{message} {advice}"
+
+
+# Delayed ACKs let a sender send two or three packets at once. With less room, whether the last one
+# fits depends on which of two equal times comes first (Floyd and Jacobson, On Traffic Phase Effects
+# in Packet-Switched Gateways, 1992); measured: docs/model/validation.md, "One transfer".
+_MIN_ROOM_PACKETS: Final = 3
+_PACED: Final = frozenset({"bbr"})
+
+
+def _about_two_packets(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Yield a warning about each queue that is so short that microseconds decide what it drops."""
+    directions = plan.data["directions"][:2]
+    if any(direction["jitter_ns"] for direction in directions):
+        return
+    for number, flows in _by_direction(_window_limited(plan)).items():
+        direction = directions[min(number, 1)]
+        packet_bytes = largest_flow_packet_bytes(flows)[direction["name"]]
+        if (packets := _room_packets(direction, packet_bytes)) < _MIN_ROOM_PACKETS:
+            back = directions[1 - min(number, 1)]["name"]
+            message = (
+                f"it has room for {counted(packets, 'packet')} of {packet_bytes:,} bytes, so "
+                "microseconds decide which packets of TCP are dropped: simulated goodputs can be "
+                f"several times too high; set link.{back}.jitter: 20 us, as real hosts have"
+            )
+            yield ("link", direction["name"], "queue"), message
+
+
+def _window_limited(plan: Plan) -> list[Part]:
+    """Return the flows whose ACKs let them send over the link: those of TCP without pacing."""
+    functions = [function for gateway in plan.data["gateways"] for function in gateway["functions"]]
+    legs = [function["link_tcp"] for function in functions if function["kind"] == "pep"]
+
+    def is_paced(tcp: Part) -> bool:
+        return all(each["congestion_control"] in _PACED for each in legs or [tcp])
+
+    senders = ((flow, flow["workload"].get("sender")) for flow in plan.data["flows"])
+    return [flow for flow, tcp in senders if tcp is not None and not is_paced(tcp)]
+
+
+def _room_packets(direction: Part, packet_bytes: int) -> int:
+    """Return how many packets fit into a queue; `sys.maxsize` without a limit."""
+    limit, packet_bits = direction["queue"]["limit"], frame_bits(direction["framing"], packet_bytes)
+    match limit["unit"]:
+        case "packets":
+            return int(limit["value"])
+        case "bytes":
+            return int(limit["value"] // packet_bytes)
+        case "link_bytes":
+            return int(limit["value"] * BITS_PER_BYTE // packet_bits)
+        case "time_ns":
+            rate_bps = max(series_values(direction["rate_bps"]))
+            return int(limit["value"] * rate_bps // (packet_bits * NS_PER_S))
+    return sys.maxsize
 
 
 # --- queues that settings change ----------------------------------------------------------------
