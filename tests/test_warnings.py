@@ -277,6 +277,12 @@ def test_a_queue_in_which_microseconds_decide_is_told() -> None:
     pep = "gateways.hub.pep={link_tcp: {congestion_control: bbr}}"
     assert short_queue(2, pep) == []
     assert short_queue(2, "gateways.hub.pep={}") != []
+    # The returns of all terminals have one limit, and one warning.
+    upload = {"direction": "return", "count": 2, "terminal": "all"}
+    several = ("link.return.queue.limit=2 packets", "link.terminals=3")
+    (message,) = (text for text in short_queue(9, *several, **upload) if "microseconds" in text)
+    assert message.startswith("link.return.queue: it has room for 2 packets")
+    assert message.endswith("set link.forward.jitter: 20 us, as real hosts have")
 
 
 @pytest.mark.parametrize(("packets", "least", "most"), [(2, 0.3, 0.75), (3, 0.95, 1.05)])

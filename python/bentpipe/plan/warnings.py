@@ -332,17 +332,19 @@ def _about_two_packets(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     directions = plan.data["directions"][:2]
     if any(direction["jitter_ns"] for direction in directions):
         return
-    for number, flows in _by_direction(_window_limited(plan)).items():
-        direction = directions[min(number, 1)]
-        packet_bytes = largest_flow_packet_bytes(flows)[direction["name"]]
-        if (packets := _room_packets(direction, packet_bytes)) < _MIN_ROOM_PACKETS:
-            back = directions[1 - min(number, 1)]["name"]
+    flows = _window_limited(plan)
+    ends: tuple[DirectionName, DirectionName] = ("forward", "return")
+    # Of several terminals all returns are alike.
+    for name, back, direction in zip(ends, reversed(ends), directions, strict=True):
+        data = [flow for flow in flows if flow["direction"] == name]
+        packet_bytes = largest_flow_packet_bytes(data)[name]
+        if data and (packets := _room_packets(direction, packet_bytes)) < _MIN_ROOM_PACKETS:
             message = (
                 f"it has room for {counted(packets, 'packet')} of {packet_bytes:,} bytes, so "
                 "microseconds decide which packets of TCP are dropped: simulated goodputs can be "
                 f"several times too high; set link.{back}.jitter: 20 us, as real hosts have"
             )
-            yield ("link", direction["name"], "queue"), message
+            yield ("link", name, "queue"), message
 
 
 def _window_limited(plan: Plan) -> list[Part]:
