@@ -198,7 +198,7 @@ def test_shell_commands_work(
     for program in sorted(programs_of(block)):
         if shutil.which(program) is None:
             pytest.skip(not_installed(program))
-    shown, printed = shown_of(block), ""
+    shown, printed, was_late = shown_of(block), "", False
     for line in block.text.splitlines():
         words = shlex.split(line, comments=True)
         if not words or line == RUN_ELSEWHERE:
@@ -224,7 +224,10 @@ def test_shell_commands_work(
             # In this process, which saves the start of another.
             called = bentpipe(*words[1:])
             invalid = in_real_time and called.code == EXIT_INVALID
-            assert called.code == 0 or invalid, f"{line}\n{called.out}{called.err}"
+            # If all runs were late there is nothing to compare.
+            nothing = was_late and "has no complete run" in called.err
+            was_late |= invalid
+            assert called.code == 0 or invalid or nothing, f"{line}\n{called.out}{called.err}"
             printed += called.out
             continue
         done = subprocess.run(
