@@ -1,6 +1,5 @@
 //! A router with a daemon.
 
-use std::cell::RefCell;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -139,16 +138,20 @@ impl Setup {
 
     /// The state, once a condition on it holds.
     pub(crate) fn whole_state(&self, condition: impl Fn(&State) -> bool) -> State {
-        let read = || {
-            let text = fs::read(self.folder.join("state.json")).ok()?;
-            State::parse(&text).ok().filter(&condition)
-        };
-        let found = RefCell::new(None);
-        until(|| {
-            found.replace(read());
-            found.borrow().is_some()
-        });
-        found.take().expect("it was there")
+        let file = self.folder.join("state.json");
+        let pause = Duration::from_millis(20);
+        let mut text = Vec::new();
+        for _ in 0..TIMEOUT.as_millis() / pause.as_millis() {
+            text = fs::read(&file).unwrap_or_default();
+            if let Some(state) = State::parse(&text).ok().filter(&condition) {
+                return state;
+            }
+            std::thread::sleep(pause);
+        }
+        panic!(
+            "the state that was waited for did not come; it is {}",
+            String::from_utf8_lossy(&text)
+        );
     }
 
     /// How the workers are.
