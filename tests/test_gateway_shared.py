@@ -93,6 +93,8 @@ def test_the_defaults_of_a_pep_are_those_of_a_scenario() -> None:
         {},
         {"redundancy": "5 %"},
         {"titration": "immediate", "order": False, "congestion_signal": "ecn"},
+        {"redundancy": "2 %", "overflow_repairs": 1.15, "order_pace": "20 Mbit/s"},
+        {"overflow_repairs": 1, "overflow_window": 2_000, "queue": "1 MB", "rate": "3 Mbit/s"},
         {"window_max": 2_000, "hold_time": "80 ms", "feedback_interval": "none"}
         | {"redundancy": "0.5 %", "congestion_signal": "10 %", "packet_size": "0 B"},
     ],
@@ -134,7 +136,7 @@ def limits_of(record: type[Record], names: Iterable[str]) -> Iterator[tuple[str,
     ("table", "record", "names"),
     [
         ("pep", Pep, ["connections"]),
-        ("tunnel", Tunnel, ["window", "window_max", "memory", "density"]),
+        ("tunnel", Tunnel, ["window", "window_max", "overflow_window", "memory", "density"]),
     ],
 )
 def test_the_limits_are_those_of_a_scenario(

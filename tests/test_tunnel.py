@@ -79,6 +79,7 @@ def test_defaults_match_hand_calculations() -> None:
             "window_max_symbols": 1_024,
             "report_delay_ns": (550 + 100 + 100) * MS,
         },
+        "overflow": None,
         "titration": {"kind": "titrated", "threshold_bytes": 12_000, "hold_time_ns": 550 * MS},
         "hold_bytes": 220_000,
         "queue": {
@@ -90,7 +91,7 @@ def test_defaults_match_hand_calculations() -> None:
         "symbol_size_bytes": 1_432,
         "density": 15,
         "feedback_interval_ns": 100 * MS,
-        "delivery": {"kind": "ordered", "hold_time_ns": 110 * MS},
+        "delivery": {"kind": "ordered", "hold_time_ns": 110 * MS, "pace_bps": None},
         "congestion_signal": {"kind": "hidden"},
     }
     queue = {"rate_bps": 2_000_000, "capacity_bytes": 150_000, "packet_overhead_bytes": 0}
@@ -104,6 +105,8 @@ def test_every_setting_is_in_the_plan() -> None:
             {
                 "redundancy": "12.5 %",
                 "window": 2_000,
+                "overflow_repairs": 1.15,
+                "overflow_window": 256,
                 "titration": "delayed",
                 "delay": "40 ms",
                 "hold_buffer": "1 MB",
@@ -111,6 +114,7 @@ def test_every_setting_is_in_the_plan() -> None:
                 "uncoded_first": "15 kB",
                 "classes": [3, 1, 3],
                 "order_hold_time": "1 s",
+                "order_pace": "20 Mbit/s",
                 "feedback_interval": "none",
                 "symbol_size": "1200 B",
                 "density": 7,
@@ -124,6 +128,7 @@ def test_every_setting_is_in_the_plan() -> None:
         "kind": "tunnel",
         "classifier": {"packet_size_bytes": 0, "classes": [1, 3], "young_bytes": 15_000},
         "redundancy": {"kind": "fixed", "redundancy_ppm": 125_000, "window_symbols": 2_000},
+        "overflow": {"repair_ppm": 1_150_000, "window_symbols": 256},
         "titration": {"kind": "delayed", "delay_ns": 40 * MS},
         "hold_bytes": 1_000_000,
         "queue": {
@@ -136,9 +141,22 @@ def test_every_setting_is_in_the_plan() -> None:
         "symbol_size_bytes": 1_200,
         "density": 7,
         "feedback_interval_ns": None,
-        "delivery": {"kind": "ordered", "hold_time_ns": 1_000 * MS},
+        "delivery": {"kind": "ordered", "hold_time_ns": 1_000 * MS, "pace_bps": 20_000_000},
         "congestion_signal": {"kind": "visible", "share_ppm": 100_000},
     }
+
+
+def test_repair_on_overflow_waits_until_the_queue_drains() -> None:
+    """Given repair on overflow, expect these defaults.
+
+    At 16 Mbit/s a queue of 120 kB drains in 60 ms, beside a round trip of 550 ms. In these 610 ms
+    the link sends 16 Mbit/s x 610 ms / 8 = 1,220,000 bytes.
+    """
+    hub, terminal = tunnels(scenario({"redundancy": "2 %", "overflow_repairs": 1}))
+    assert hub["overflow"] == {"repair_ppm": 1_000_000, "window_symbols": 128}
+    titration = {"kind": "titrated", "threshold_bytes": 60_000, "hold_time_ns": 610 * MS}
+    assert (hub["titration"], hub["hold_bytes"]) == (titration, 1_220_000)
+    assert terminal["overflow"] == {"repair_ppm": 1_000_000, "window_symbols": 128}
 
 
 def test_settings_depend_on_the_other_end() -> None:
@@ -183,7 +201,7 @@ def test_the_overhead_of_a_packet_is_rounded_up() -> None:
 def test_the_round_trip_is_that_of_the_farthest_terminal() -> None:
     data = scenario(terminals=2, terminal_paths=[{"terminal": 2, "delay": "290 ms"}])
     for end in tunnels(data):
-        assert end["delivery"] == {"kind": "ordered", "hold_time_ns": 590 * MS // 5}
+        assert end["delivery"]["hold_time_ns"] == 590 * MS // 5
 
 
 @pytest.mark.parametrize(
@@ -212,6 +230,18 @@ def test_the_round_trip_is_that_of_the_farthest_terminal() -> None:
             },
         ),
         ({"titration": "delayed", "delay": "1 s", "rate": "1 Mbit/s"}, {}),
+        (
+            {"overflow_window": 64},
+            {"overflow_window": "read 64; no effect, since overflow_repairs is not set"},
+        ),
+        (
+            {"titration": "immediate", "overflow_repairs": 1.15, "rate": "1 Mbit/s"},
+            {},
+        ),
+        (
+            {"titration": "none", "overflow_repairs": 1.15},
+            {"overflow_repairs": "read 1.15; no effect, since titration is none"},
+        ),
         (
             {"congestion_signal": "ecn"},
             {"congestion_signal": 'read "ecn"; no effect, since no flow is ECN-capable'},
@@ -281,6 +311,12 @@ def test_a_priority_has_an_effect_on_a_tunnel_with_classes() -> None:
             "read window_max 1024 and memory 512; the sender must keep the symbols of its longest",
         ),
         ({"redundancy": "5 %", "window": 600, "memory": 512}, "read window 600 and memory 512"),
+        (
+            {"redundancy": "5 %", "overflow_repairs": 1, "overflow_window": 600, "memory": 512},
+            "read overflow_window 600 and memory 512; the sender must keep",
+        ),
+        ({"order": False, "order_pace": "1 Mbit/s"}, "read order_pace 1 Mbit/s with order false"),
+        ({"overflow_repairs": 11}, "must be at most 10"),
         ({"feedback_interval": "0 ms"}, 'read "0 ms"; must be above zero, or "none"'),
         ({"feedback_interval": "never"}, 'or "none"'),
         ({"windows": 3}, 'unknown field; did you mean "window"?'),

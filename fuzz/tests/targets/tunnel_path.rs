@@ -6,8 +6,8 @@ use bentpipe_core::packet::Ecn;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::tunnel::{
-    ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SignalSettings,
-    TitrationSettings, TunnelSettings,
+    ClassifierSettings, DeliverySettings, OverflowSettings, QueueSettings, RedundancySettings,
+    SignalSettings, TitrationSettings, TunnelSettings,
 };
 use bentpipe_gate::tunnel::path::{HEADROOM, Path, PathPlan, PeerPlan};
 use bentpipe_gate::tunnel::{
@@ -47,8 +47,12 @@ fn settings(decoder: &mut Decoder<'_>) -> TunnelSettings {
         SignalSettings::Ecn,
         SignalSettings::Visible { share_ppm: 500_000 },
     ];
-    let order =
-        [DeliverySettings::Unordered, DeliverySettings::Ordered { hold_time_ns: 50_000_000 }];
+    let order = [
+        DeliverySettings::Unordered,
+        DeliverySettings::Ordered { hold_time_ns: 50_000_000, pace_bps: None },
+        DeliverySettings::Ordered { hold_time_ns: 50_000_000, pace_bps: Some(1_000_000) },
+    ];
+    let overflow = [None, Some(OverflowSettings { repair_ppm: 1_150_000, window_symbols: 8 })];
     TunnelSettings {
         classifier: ClassifierSettings {
             packet_size_bytes: decoder.below(100) as u32,
@@ -56,18 +60,19 @@ fn settings(decoder: &mut Decoder<'_>) -> TunnelSettings {
             young_bytes: 0,
         },
         redundancy: RedundancySettings::Fixed { redundancy_ppm: 500_000, window_symbols: 4 },
+        overflow: overflow[decoder.below(2) as usize],
         titration: TitrationSettings::Immediate,
         hold_bytes: 10_000,
         queue: QueueSettings {
             rate_bps: 1_000_000,
-            capacity_bytes: 100_000,
+            capacity_bytes: 5_000,
             packet_overhead_bytes: 0,
         },
         memory_symbols: 8,
         symbol_size_bytes: 64 + decoder.below(100) as u32,
         density: 15,
         feedback_interval_ns: Some(10_000_000),
-        delivery: order[decoder.below(2) as usize],
+        delivery: order[decoder.below(3) as usize],
         congestion_signal: signals[decoder.below(3) as usize],
     }
 }

@@ -108,6 +108,8 @@ _AVERAGING_SYMBOLS: Final = 512
 _DECAY_TIME_NS: Final = 2 * NS_PER_S
 _SLACK_NS: Final = 100_000_000
 _THRESHOLD_SHARE: Final = 10
+_OVERFLOW_THRESHOLD_SHARE: Final = 2
+_OVERFLOW_HOLD_QUEUES: Final = 2
 _ORDER_HOLD_SHARE: Final = 5
 _HOLD_BUFFER_BYTES_MIN: Final = 64_000
 
@@ -166,8 +168,12 @@ def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -
     plan["memory"] = tunnel.memory_symbols
     plan.default("rate_bps", uplink.rate_bps)
     plan.default("queue_bytes", uplink.capacity_bytes)
-    plan.default("threshold_bytes", max(1, plan["queue_bytes"] // _THRESHOLD_SHARE))
-    plan.default("hold_time_ns", round_trip_ns)
+    has_overflow = tunnel.overflow_repairs is not None
+    share = _OVERFLOW_THRESHOLD_SHARE if has_overflow else _THRESHOLD_SHARE
+    plan.default("threshold_bytes", max(1, plan["queue_bytes"] // share))
+    # Repair for a full queue waits until it drains.
+    drain_ns = plan["queue_bytes"] * BITS_PER_BYTE * NS_PER_S // plan["rate_bps"]
+    plan.default("hold_time_ns", round_trip_ns + drain_ns * has_overflow)
     plan.default("order_hold_time_ns", round_trip_ns // _ORDER_HOLD_SHARE)
     plan.default("hold_buffer_bytes", _hold_bytes(tunnel, plan))
     queue = plan.select({}, "rate_bps", capacity_bytes="queue_bytes")
@@ -192,9 +198,12 @@ def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -
         ),
         "queue": queue,
         "redundancy": _redundancy(tunnel, peer, round_trip_ns, plan),
+        "overflow": _overflow(tunnel, plan),
         "titration": plan.select({"kind": tunnel.titration}, *hold.get(tunnel.titration, ())),
         "delivery": (
-            plan.select({"kind": "ordered"}, hold_time_ns="order_hold_time_ns")
+            plan.select(
+                {"kind": "ordered"}, hold_time_ns="order_hold_time_ns", pace_bps="order_pace_bps"
+            )
             if tunnel.order
             else plan.select({"kind": "unordered"})
         ),
@@ -219,9 +228,8 @@ def _check_ends(tunnel: Tunnel, peer: Tunnel, path: FieldPath) -> None:
         message = f'the other end has "{peer.symbol_size}": both need the same'
         raise wrong((*path, "symbol_size"), tunnel.symbol_size, message)
     if tunnel.longest_window > peer.memory_symbols:
-        name = "window_max" if tunnel.is_adaptive else "window"
         message = f"the other end keeps {peer.memory_symbols} symbols: raise its memory"
-        raise wrong((*path, name), tunnel.longest_window, message)
+        raise wrong((*path, tunnel.longest_window_name), tunnel.longest_window, message)
     if tunnel.is_adaptive and peer.feedback_interval == "none":
         message = 'the other end reports no loss, as its feedback_interval is "none": set a'
         advice = f'{message} redundancy such as "10 %", or a feedback_interval there'
@@ -250,15 +258,27 @@ def _redundancy(tunnel: Tunnel, peer: Tunnel, round_trip_ns: int, plan: Part) ->
     return adaptive
 
 
+def _overflow(tunnel: Tunnel, plan: Part) -> Part | None:
+    if tunnel.overflow_repairs is None:
+        return None
+    plan["overflow_repairs"] = round(tunnel.overflow_repairs * _MILLION)
+    return plan.select({}, repair_ppm="overflow_repairs", window_symbols="overflow_window")
+
+
 def _hold_bytes(tunnel: Tunnel, plan: Part) -> int:
     wait_ns: int = {"titrated": plan["hold_time_ns"], "delayed": plan["delay_ns"]}.get(
         tunnel.titration, 0
     )
     share_ppm: int = plan["redundancy_max" if tunnel.is_adaptive else "redundancy"]
+    least_bytes = _HOLD_BUFFER_BYTES_MIN
+    if tunnel.overflow_repairs is not None:
+        # The link sends no more in that time.
+        share_ppm = _MILLION
+        least_bytes = max(least_bytes, _OVERFLOW_HOLD_QUEUES * plan["queue_bytes"])
     repair_bytes: int = (
         plan["rate_bps"] * wait_ns * share_ppm // (BITS_PER_BYTE * NS_PER_S * _MILLION)
     )
-    return min(max(repair_bytes, _HOLD_BUFFER_BYTES_MIN), _HOLD_BUFFER_BYTES_MAX)
+    return min(max(repair_bytes, least_bytes), _HOLD_BUFFER_BYTES_MAX)
 
 
 def _capacity_bytes(limit: Mapping[str, Any], rate_bps: int) -> int:

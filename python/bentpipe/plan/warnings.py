@@ -263,8 +263,15 @@ def _about_tunnel(tunnel: Tunnel, plan: Mapping[str, Any], direction: DirectionN
     if not tunnel.is_adaptive:
         adaptive = ("redundancy_max", "window_max")
         reasons = dict.fromkeys(adaptive, "redundancy is not adaptive")
-    reasons |= dict.fromkeys(_UNUSED[kind], f"titration is {kind}")
-    if kind == "delayed" and tunnel.hold_buffer is not None:
+    unused = set(_UNUSED[kind])
+    if tunnel.overflow_repairs is None:
+        reasons["overflow_window"] = "overflow_repairs is not set"
+    elif kind == "none":
+        unused.add("overflow_repairs")
+    else:
+        unused -= {"queue", "rate"}
+    reasons |= dict.fromkeys(sorted(unused), f"titration is {kind}")
+    if kind == "delayed" and tunnel.hold_buffer is not None and tunnel.overflow_repairs is None:
         reasons["rate"] = f"titration is {kind}"
     for field, reason in reasons.items():
         if field in tunnel.model_fields_set:

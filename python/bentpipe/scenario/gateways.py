@@ -54,6 +54,12 @@ class Tunnel(Record):
     and more if they come in bursts."""
     window_max: Window = _MEMORY
     """The longest window of ``adaptive``."""
+    overflow_repairs: Annotated[float, Field(ge=0, le=10)] | None = None
+    """The repair symbols for each source symbol that the queue of the link drops, as this end
+    calculates it; all traffic of the queue must pass this end. By default none; good
+    values are 1 to 1.15."""
+    overflow_window: Window = 128
+    """The source symbols that each of these covers."""
     memory: Window | None = None
     """The source symbols that the sender keeps for repair; by default 1024, or its longest window
     if that is more."""
@@ -75,13 +81,14 @@ class Tunnel(Record):
     """How long ``delayed`` holds repair."""
     threshold: PositiveSize | None = None
     """The occupancy of the queue below which ``titrated`` sends repair; by default a tenth of
-    ``queue``."""
+    ``queue``, or half of it with ``overflow_repairs``."""
     hold_time: Duration | None = None
     """The longest time that ``titrated`` holds repair; by default the round-trip time of the
-    link."""
+    link, and with ``overflow_repairs`` the time in which a full queue drains beside."""
     hold_buffer: PositiveSize | None = None
     """The most repair that is held, up to 1 GiB; by default that of a hold time at ``rate``, and at
-    least 64 kB."""
+    least 64 kB. With ``overflow_repairs`` all that the link sends in that time, and at least twice
+    ``queue``."""
     rate: Rate | None = None
     """The rate at which the link's queue is thought to drain; by default that of the direction away
     from this gateway, or the highest if it varies."""
@@ -93,6 +100,9 @@ class Tunnel(Record):
     packet waits until that is recovered."""
     order_hold_time: Duration | None = None
     """The longest of these waits; by default a fifth of the round-trip time of the link."""
+    order_pace: Rate | None = None
+    """The rate at which the packets of a flow leave that have waited, so that their sender does not
+    answer with a burst; by default at once."""
     feedback_interval: DurationOrNone = units.duration("100 ms")
     """The time between two reports of this end to the sender at the other end, at least 1 ms, or
     ``none`` for no reports."""
@@ -107,15 +117,15 @@ class Tunnel(Record):
         if self.titration != "delayed" and self.delay is not None:
             read = f"read delay {self.delay} with titration {self.titration}"
             yield f"{read}; only delayed repair has one"
-        if not self.order and self.order_hold_time is not None:
-            read = f"read order_hold_time {self.order_hold_time} with order false"
-            yield f"{read}; packets wait only for the order of their flow"
+        for name in ("order_hold_time", "order_pace"):
+            if not self.order and (value := getattr(self, name)) is not None:
+                read = f"read {name} {value} with order false"
+                yield f"{read}; packets wait only for the order of their flow"
         if self.is_adaptive and self.window > self.window_max:
             read = f"read window {self.window} and window_max {self.window_max}"
             yield f"{read}; window must be at most window_max"
         if self.memory is not None and self.longest_window > self.memory:
-            name = "window_max" if self.is_adaptive else "window"
-            read = f"read {name} {self.longest_window} and memory {self.memory}"
+            read = f"read {self.longest_window_name} {self.longest_window} and memory {self.memory}"
             yield f"{read}; the sender must keep the symbols of its longest window"
 
     @property
@@ -124,9 +134,17 @@ class Tunnel(Record):
         return self.redundancy == "adaptive"
 
     @property
+    def longest_window_name(self) -> str:
+        """The setting of the longest window."""
+        name = "window_max" if self.is_adaptive else "window"
+        is_longer = self.overflow_repairs is not None and self.overflow_window > getattr(self, name)
+        return "overflow_window" if is_longer else name
+
+    @property
     def longest_window(self) -> int:
         """The longest window, in symbols."""
-        return self.window_max if self.is_adaptive else self.window
+        symbols: int = getattr(self, self.longest_window_name)
+        return symbols
 
     @property
     def memory_symbols(self) -> int:

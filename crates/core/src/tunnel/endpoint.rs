@@ -19,7 +19,7 @@ use super::feedback::Feedback;
 use super::flow_table::FlowKey;
 use super::message::{FeedbackHeader, ReceiverId};
 use super::peer::{HeldRepair, Peer, PeerConfig, PeerCounts};
-use super::redundancy::RedundancyConfig;
+use super::redundancy::{OverflowConfig, RedundancyConfig};
 use super::shadow_queue::{ShadowQueue, ShadowQueueConfig};
 use super::titrator::{Titrator, TitratorConfig, TitratorCounts};
 use super::tracker::FeedbackRejected;
@@ -35,6 +35,8 @@ pub struct EndpointConfig {
     pub classifier: ClassifierConfig,
     /// How much repair is made for each peer.
     pub redundancy: RedundancyConfig,
+    /// How much more for symbols that the link's queue drops.
+    pub overflow: Option<OverflowConfig>,
     /// When it is sent.
     pub titrator: TitratorConfig,
     /// The link's input queue.
@@ -50,6 +52,8 @@ pub struct EndpointSettings {
     pub classifier: ClassifierConfig,
     /// How much repair is made for each peer.
     pub redundancy: RedundancyConfig,
+    /// How much more for symbols that the link's queue drops.
+    pub overflow: Option<OverflowConfig>,
     /// When it is sent.
     pub titrator: TitratorConfig,
 }
@@ -68,6 +72,8 @@ pub struct Endpoint<R> {
     now: Instant,
     /// Released repair that was not sent, because its symbols had left the sender's memory.
     outdated_repairs: u64,
+    /// The peer of a source symbol whose packet [`Self::on_sent`] has not counted yet.
+    uncounted: Option<usize>,
 }
 
 impl<R: SymbolRows> Endpoint<R> {
@@ -82,6 +88,7 @@ impl<R: SymbolRows> Endpoint<R> {
             wakes: BTreeSet::new(),
             now: Instant::START,
             outdated_repairs: 0,
+            uncounted: None,
         }
     }
 
@@ -93,7 +100,13 @@ impl<R: SymbolRows> Endpoint<R> {
         stream: StreamId,
         receiver: ReceiverId,
     ) -> usize {
-        self.peers.push(Peer::new(config.peer, config.redundancy, stream, receiver, self.now));
+        self.peers.push(Peer::new(
+            config.peer,
+            (config.redundancy, config.overflow),
+            stream,
+            receiver,
+            self.now,
+        ));
         self.peers.len() - 1
     }
 
@@ -103,7 +116,7 @@ impl<R: SymbolRows> Endpoint<R> {
         self.classifier.reconfigure(settings.classifier);
         self.titrator.reconfigure(now, settings.titrator);
         for peer in &mut self.peers {
-            peer.reconfigure(settings.redundancy);
+            peer.reconfigure(settings.redundancy, settings.overflow);
         }
     }
 
@@ -144,15 +157,25 @@ impl<R: SymbolRows> Endpoint<R> {
             self.offer(now, number, due.and_then(|due| due.window));
         }
         self.note_wake(number);
+        self.uncounted = Some(number);
         // Modulo 2^32: the receiver uses differences of delays only.
         let sent_us = (now.as_nanos() / 1_000) as u32;
         SourceHeader { stream: self.peers[number].stream(), id, sent_us }
     }
 
-    /// Counts an IP packet that the caller has sent to the link now, in the link's input queue.
+    /// Counts an IP packet that the caller has sent to the link now, in the link's input queue. The first one after
+    /// [`Self::on_source_sent`] has that symbol in it: if the queue drops it, repair is made.
     pub fn on_sent(&mut self, now: Instant, ip_bytes: u32) {
         self.now = now;
-        self.queue.push(now, ip_bytes);
+        let source = self.uncounted.take();
+        if self.queue.push(now, ip_bytes) {
+            return;
+        }
+        if let Some(number) = source
+            && let Some(due) = self.peers[number].on_overflow(now)
+        {
+            (0..due.count).for_each(|_| self.offer(now, number, due.window));
+        }
     }
 
     /// The next repair symbol that is to be sent now, and to which peer. [`Self::on_sent`] comes before the

@@ -22,6 +22,7 @@ mod feedback;
 mod flow_table;
 pub mod message;
 mod order;
+mod pacer;
 mod peer;
 mod redundancy;
 mod settings;
@@ -38,10 +39,12 @@ pub use feedback::{Feedback, FeedbackError, MissingRange, RANGES_MAX, SPAN_MAX};
 pub use flow_table::FlowKey;
 pub use order::{Delivery, OrderConfig, OrderCounts, OrderRestorer};
 pub use peer::{PeerConfig, PeerCounts};
-pub use redundancy::{AdaptiveConfig, RedundancyConfig, RedundancyController, RepairDue};
+pub use redundancy::{
+    AdaptiveConfig, OverflowConfig, RedundancyConfig, RedundancyController, RepairDue,
+};
 pub use settings::{
-    ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SettingError,
-    SignalSettings, TitrationSettings, TunnelSettings,
+    ClassifierSettings, DeliverySettings, OverflowSettings, QueueSettings, RedundancySettings,
+    SettingError, SignalSettings, TitrationSettings, TunnelSettings,
 };
 pub use shadow_queue::{ShadowQueue, ShadowQueueConfig};
 pub use signal::{CongestionSignal, LossSignal, Shown};

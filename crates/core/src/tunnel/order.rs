@@ -9,8 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::flow_table::{FlowKey, FlowTable};
+use super::pacer::Pacer;
 use crate::engine::Count;
 use crate::time::{Duration, Instant};
+use crate::units::BitRate;
 
 /// An unknown flow is taken for one whose first packets are missing if it begins below this number,
 /// else for one that was forgotten.
@@ -33,6 +35,8 @@ pub enum Delivery {
 pub struct OrderConfig {
     /// How packets are delivered.
     pub delivery: Delivery,
+    /// The rate at which a flow leaves after it has waited; at once if `None`.
+    pub pace: Option<BitRate>,
     /// The most packets that wait, over all flows. Beyond it the one that has waited longest goes.
     pub held_packets_max: usize,
     /// The most bytes that wait, over all flows.
@@ -50,7 +54,7 @@ pub struct OrderCounts {
     pub received: Count,
     /// Packets delivered.
     pub delivered: Count,
-    /// Packets that wait now.
+    /// Packets that wait now, for those before them or for their pace.
     pub held: Count,
     /// Delivered packets that had waited.
     pub waited_packets: u64,
@@ -79,11 +83,13 @@ struct Flow<T> {
     next: Option<u64>,
     /// What waits, by position: the sequence number without its wrap.
     held: BTreeMap<u64, Held<T>>,
+    /// When its next packet may leave.
+    free_at: Instant,
 }
 
 impl<T> Default for Flow<T> {
     fn default() -> Self {
-        Self { next: None, held: BTreeMap::new() }
+        Self { next: None, held: BTreeMap::new(), free_at: Instant::START }
     }
 }
 
@@ -97,6 +103,7 @@ pub struct OrderRestorer<T> {
     flows: FlowTable<Flow<T>>,
     /// Every packet that waits, by the time since which it does.
     waiting: BTreeSet<(Instant, FlowKey, u64)>,
+    pacer: Option<Pacer<T>>,
     counts: OrderCounts,
 }
 
@@ -108,6 +115,7 @@ impl<T> OrderRestorer<T> {
             config,
             flows: FlowTable::new(config.flows_max, config.idle_timeout),
             waiting: BTreeSet::new(),
+            pacer: config.pace.map(Pacer::new),
             counts: OrderCounts::default(),
         }
     }
@@ -150,6 +158,7 @@ impl<T> OrderRestorer<T> {
 
     /// Delivers what has waited for the hold time, skipping the gaps before it.
     pub fn wake(&mut self, now: Instant, out: &mut Vec<T>) {
+        self.leave(now, out);
         let Delivery::Ordered(hold_time) = self.config.delivery else { return };
         while let Some(&(since, key, position)) = self.waiting.first()
             && since + hold_time <= now
@@ -158,17 +167,23 @@ impl<T> OrderRestorer<T> {
         }
     }
 
-    /// When the hold time of the packet that has waited longest ends.
+    /// When the hold time of the packet that has waited longest ends, or one leaves at its pace.
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
         let Delivery::Ordered(hold_time) = self.config.delivery else { return None };
-        self.waiting.first().map(|&(since, ..)| since + hold_time)
+        let skip = self.waiting.first().map(|&(since, ..)| since + hold_time);
+        let leave = self.pacer.as_ref().and_then(Pacer::next_wake);
+        skip.into_iter().chain(leave).min()
     }
 
     /// The counts.
     #[must_use]
     pub fn counts(&self) -> OrderCounts {
-        self.counts
+        let mut counts = self.counts;
+        let paced = self.pacer.as_ref().map_or(Count::default(), Pacer::held);
+        counts.held.packets += paced.packets;
+        counts.held.bytes += paced.bytes;
+        counts
     }
 
     /// Delivers a packet in order or late, or lets it wait.
@@ -188,13 +203,15 @@ impl<T> OrderRestorer<T> {
             flow.held.insert(position, held);
             return;
         }
-        self.counts.late_packets += u64::from(position != next);
-        self.counts.delivered.add(held.bytes);
-        out.push(held.item);
-        if position == next {
-            flow.next = Some(next + 1);
-            self.deliver_run(now, key, out);
+        if position != next {
+            self.counts.late_packets += 1;
+            self.counts.delivered.add(held.bytes);
+            out.push(held.item);
+            return;
         }
+        flow.next = Some(next + 1);
+        self.deliver(now, key, held.bytes, held.item, out);
+        self.deliver_run(now, key, out);
     }
 
     /// Delivers what waits at the next position of a flow, and what follows it without a gap.
@@ -244,15 +261,45 @@ impl<T> OrderRestorer<T> {
         let wait = now.saturating_since(held.since);
         let counts = &mut self.counts;
         counts.held.remove(held.bytes);
-        counts.delivered.add(held.bytes);
         counts.waited_packets += 1;
         counts.wait_sum += wait;
         counts.wait_max = counts.wait_max.max(wait);
-        out.push(held.item);
+        self.deliver(now, key, held.bytes, held.item, out);
+    }
+
+    /// Delivers a packet that is next in its flow, at once or at its pace.
+    fn deliver(&mut self, now: Instant, key: FlowKey, bytes: u32, item: T, out: &mut Vec<T>) {
+        let item = match (&mut self.pacer, self.flows.get_mut(key)) {
+            (Some(pacer), Some(flow)) => pacer.push(now, &mut flow.free_at, bytes, item),
+            // Of a flow that is forgotten nothing follows.
+            _ => Some(item),
+        };
+        if let Some(item) = item {
+            self.counts.delivered.add(bytes);
+            out.push(item);
+        }
+    }
+
+    /// Delivers what leaves now at its pace.
+    fn leave(&mut self, now: Instant, out: &mut Vec<T>) {
+        while let Some((bytes, item)) = self.pacer.as_mut().and_then(|pacer| pacer.pop(now)) {
+            self.counts.delivered.add(bytes);
+            out.push(item);
+        }
     }
 
     fn shrink(&mut self, now: Instant, out: &mut Vec<T>) {
         let OrderConfig { held_packets_max, held_bytes_max, .. } = self.config;
+        if let Some(pacer) = &mut self.pacer {
+            // Its flows come faster than their pace.
+            while let held = pacer.held()
+                && (held.packets > held_packets_max as u64 || held.bytes > held_bytes_max)
+                && let Some((bytes, item)) = pacer.pop(Instant::from_nanos(u64::MAX))
+            {
+                self.counts.delivered.add(bytes);
+                out.push(item);
+            }
+        }
         while (self.waiting.len() > held_packets_max || self.counts.held.bytes > held_bytes_max)
             && let Some(&(_, key, position)) = self.waiting.first()
         {
@@ -288,6 +335,7 @@ mod tests {
     const HOLD: Duration = Duration::from_millis(100);
     const CONFIG: OrderConfig = OrderConfig {
         delivery: Delivery::Ordered(HOLD),
+        pace: None,
         held_packets_max: 6,
         held_bytes_max: 6_000,
         flows_max: 3,
@@ -390,6 +438,27 @@ mod tests {
         let delivery = Delivery::Unordered;
         let mut bench = Bench(OrderRestorer::new(OrderConfig { delivery, ..CONFIG }));
         assert_eq!([bench.push(0, 1, 9), bench.push(0, 1, 3)], [[9], [3]]);
+        assert_eq!(bench.0.next_wake(), None);
+    }
+
+    /// Given a pace of 1,000 bytes in a millisecond and three packets that wait until 50 ms, expect them to leave then,
+    /// at 51 and at 52 ms, one that comes meanwhile behind them, and other flows at once.
+    #[test]
+    fn a_run_that_has_waited_leaves_at_its_pace() {
+        let pace = Some(BitRate(8_000_000));
+        let mut bench = Bench(OrderRestorer::new(OrderConfig { pace, ..CONFIG }));
+        assert_eq!(bench.push(0, 1, 0), [0]);
+        (1..=3).for_each(|sequence| {
+            assert_eq!(bench.push(10 + u64::from(sequence), 1, sequence + 1), [])
+        });
+        assert_eq!(bench.push(50, 1, 1), [1]);
+        assert_eq!(bench.0.next_wake(), Some(ms(51)));
+        assert_eq!(bench.push(50, 2, 0), [0]);
+        assert_eq!(bench.wake(51), [2]);
+        assert_eq!(bench.push(51, 1, 5), []);
+        assert_eq!(bench.0.counts().held, Count { packets: 3, bytes: 3_000 });
+        assert_eq!([bench.wake(52), bench.wake(53), bench.wake(54)], [[3], [4], [5]]);
+        assert_eq!(bench.push(100, 1, 6), [6]);
         assert_eq!(bench.0.next_wake(), None);
     }
 

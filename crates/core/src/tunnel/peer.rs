@@ -3,7 +3,7 @@
 use super::arrivals::{Arrivals, Decoded};
 use super::feedback::Feedback;
 use super::message::{FeedbackHeader, ReceiverId};
-use super::redundancy::{RedundancyConfig, RedundancyController, RepairDue};
+use super::redundancy::{OverflowConfig, RedundancyConfig, RedundancyController, RepairDue};
 use super::tracker::{FeedbackRejected, FeedbackTracker};
 use crate::coding::{
     Arrival, Code, Decoder, Density, Encoder, Limits, RepairId, SymbolId, SymbolRows,
@@ -111,6 +111,7 @@ pub struct PeerCounts {
 pub(super) struct Peer<R> {
     config: PeerConfig,
     redundancy: RedundancyConfig,
+    overflow: Option<OverflowConfig>,
     counts: PeerCounts,
     /// The wake that the endpoint has noted.
     pub(super) noted_wake: Option<Instant>,
@@ -145,7 +146,7 @@ pub(super) struct Peer<R> {
 impl<R: SymbolRows> Peer<R> {
     pub(super) fn new(
         config: PeerConfig,
-        redundancy: RedundancyConfig,
+        (redundancy, overflow): (RedundancyConfig, Option<OverflowConfig>),
         stream: StreamId,
         receiver: ReceiverId,
         now: Instant,
@@ -153,11 +154,12 @@ impl<R: SymbolRows> Peer<R> {
         Self {
             config,
             redundancy,
+            overflow,
             counts: PeerCounts::default(),
             noted_wake: None,
             stream,
             encoder: encoder(&config),
-            controller: RedundancyController::new(redundancy),
+            controller: controller(redundancy, overflow),
             tracker: FeedbackTracker::new(now, FIRST),
             next: FIRST,
             largest_bytes: 0,
@@ -176,9 +178,14 @@ impl<R: SymbolRows> Peer<R> {
         }
     }
 
-    pub(super) fn reconfigure(&mut self, redundancy: RedundancyConfig) {
-        self.redundancy = redundancy;
+    pub(super) fn reconfigure(
+        &mut self,
+        redundancy: RedundancyConfig,
+        overflow: Option<OverflowConfig>,
+    ) {
+        (self.redundancy, self.overflow) = (redundancy, overflow);
         self.controller.reconfigure(redundancy);
+        self.controller.set_overflow(overflow);
     }
 
     pub(super) fn stream(&self) -> StreamId {
@@ -194,6 +201,12 @@ impl<R: SymbolRows> Peer<R> {
         self.pause_check_at.get_or_insert(now + PAUSE);
         let due = self.controller.on_source(now, id);
         (id, (due.count > 0).then(|| self.due(due)))
+    }
+
+    /// The link's queue drops the last symbol sent.
+    pub(super) fn on_overflow(&mut self, now: Instant) -> Option<Due> {
+        let due = self.controller.on_overflow(now, self.last());
+        (due.count > 0).then(|| self.due(due))
     }
 
     fn due(&self, due: RepairDue) -> Due {
@@ -267,7 +280,7 @@ impl<R: SymbolRows> Peer<R> {
     fn restart_stream(&mut self, now: Instant) {
         self.stream = StreamId(self.stream.0.wrapping_add(1));
         self.encoder = encoder(&self.config);
-        self.controller = RedundancyController::new(self.redundancy);
+        self.controller = controller(self.redundancy, self.overflow);
         self.tracker = FeedbackTracker::new(now, FIRST);
         self.next = FIRST;
         self.counts.restarts += 1;
@@ -404,6 +417,15 @@ impl<R: SymbolRows> Peer<R> {
             ..self.counts
         }
     }
+}
+
+fn controller(
+    redundancy: RedundancyConfig,
+    overflow: Option<OverflowConfig>,
+) -> RedundancyController {
+    let mut controller = RedundancyController::new(redundancy);
+    controller.set_overflow(overflow);
+    controller
 }
 
 fn encoder<R: SymbolRows>(config: &PeerConfig) -> Encoder<R> {

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AdaptiveConfig, ClassSet, ClassifierConfig, CongestionSignal, Delivery, EndpointConfig,
-    EndpointSettings, OrderConfig, PeerConfig, RedundancyConfig, ShadowQueueConfig, Titration,
-    TitratorConfig, YoungFlow,
+    EndpointSettings, OrderConfig, OverflowConfig, PeerConfig, RedundancyConfig, ShadowQueueConfig,
+    Titration, TitratorConfig, YoungFlow,
 };
 use crate::coding::framing::SYMBOL_BYTES_MAX;
 use crate::coding::{Code, Density, WINDOW_MAX};
@@ -30,6 +30,9 @@ pub struct TunnelSettings {
     pub classifier: ClassifierSettings,
     /// How much repair is made.
     pub redundancy: RedundancySettings,
+    /// How much more for symbols that the link's queue drops; `null` for none.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub overflow: Option<OverflowSettings>,
     /// When repair is sent.
     pub titration: TitrationSettings,
     /// The most repair that waits, in bytes.
@@ -96,6 +99,16 @@ pub enum RedundancySettings {
     },
 }
 
+/// Repair for symbols that the link's queue drops. All traffic of the queue must pass this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverflowSettings {
+    /// Repair symbols for each of them, in millionths.
+    pub repair_ppm: u32,
+    /// The symbols that each repair symbol covers.
+    pub window_symbols: u16,
+}
+
 /// When repair is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -140,6 +153,9 @@ pub enum DeliverySettings {
     Ordered {
         /// The longest time that a packet waits for those before it.
         hold_time_ns: u64,
+        /// The rate at which a flow leaves after it has waited; `null` for at once.
+        #[serde(deserialize_with = "Option::deserialize")]
+        pace_bps: Option<u64>,
     },
 }
 
@@ -179,11 +195,16 @@ impl TunnelSettings {
         if let Some(interval) = self.feedback_interval_ns {
             within("feedback_interval_ns", interval, 1_000_000, TIME_NS_MAX)?;
         }
-        if let DeliverySettings::Ordered { hold_time_ns } = self.delivery {
+        if let DeliverySettings::Ordered { hold_time_ns, pace_bps } = self.delivery {
             within("delivery.hold_time_ns", hold_time_ns, 0, TIME_NS_MAX)?;
+            within("delivery.pace_bps", pace_bps.unwrap_or(1), 1, 100_000_000_000_000)?;
         }
         if let SignalSettings::Visible { share_ppm } = self.congestion_signal {
             within("congestion_signal.share_ppm", share_ppm.into(), 0, MILLION)?;
+        }
+        if let Some(OverflowSettings { repair_ppm, window_symbols }) = self.overflow {
+            within("overflow.repair_ppm", repair_ppm.into(), 0, 10 * MILLION)?;
+            within("overflow.window_symbols", window_symbols.into(), 1, memory)?;
         }
         self.check_redundancy(memory)?;
         match self.titration {
@@ -230,11 +251,13 @@ impl TunnelSettings {
     /// The settings of the endpoint.
     #[must_use]
     pub fn endpoint(&self) -> EndpointConfig {
-        let EndpointSettings { classifier, redundancy, titrator } = self.endpoint_settings();
+        let EndpointSettings { classifier, redundancy, overflow, titrator } =
+            self.endpoint_settings();
         let QueueSettings { rate_bps, capacity_bytes, packet_overhead_bytes } = self.queue;
         EndpointConfig {
             classifier,
             redundancy,
+            overflow,
             titrator,
             queue: ShadowQueueConfig {
                 rate: BitRate(rate_bps),
@@ -264,6 +287,10 @@ impl TunnelSettings {
                 idle_timeout: FLOW_IDLE,
             },
             redundancy: self.redundancy(),
+            overflow: self.overflow.map(|overflow| OverflowConfig {
+                repair_ppm: overflow.repair_ppm,
+                window: overflow.window_symbols.into(),
+            }),
             titrator: TitratorConfig {
                 titration: self.titration(),
                 hold_bytes_max: self.hold_bytes,
@@ -319,9 +346,13 @@ impl TunnelSettings {
         OrderConfig {
             delivery: match self.delivery {
                 DeliverySettings::Unordered => Delivery::Unordered,
-                DeliverySettings::Ordered { hold_time_ns } => {
+                DeliverySettings::Ordered { hold_time_ns, .. } => {
                     Delivery::Ordered(Duration::from_nanos(hold_time_ns))
                 }
+            },
+            pace: match self.delivery {
+                DeliverySettings::Ordered { pace_bps, .. } => pace_bps.map(BitRate),
+                DeliverySettings::Unordered => None,
             },
             // What a decoder keeps, at most.
             held_packets_max: 2 * usize::from(self.memory_symbols),

@@ -20,14 +20,15 @@ use crate::daemon::{Plan, Reply};
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 const REPLY_BYTES_MAX: usize = 64 * 1024;
-const CHANGEABLE: &str = "redundancy, redundancy_max, window, window_max, titration, delay, threshold, \
-                          hold_time, hold_buffer, rate, classes, packet_size, uncoded_first and \
+const CHANGEABLE: &str = "redundancy, redundancy_max, window, window_max, overflow_repairs, \
+                          overflow_window, titration, delay, threshold, hold_time, hold_buffer, rate, classes, packet_size, uncoded_first and \
                           congestion_signal";
 /// The fields of a configuration with other names than those of the plan.
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 8] = [
     ("tunnel.listen_address", "tunnel.listen"),
     ("tunnel.listen_port", "tunnel.listen"),
     ("tunnel.settings.delivery.hold_time_ns", "tunnel.order_hold_time"),
+    ("tunnel.settings.delivery.pace_bps", "tunnel.order_pace"),
     ("tunnel.settings.delivery", "tunnel.order"),
     ("tunnel.settings.memory_symbols", "tunnel.memory"),
     ("tunnel.settings.queue.capacity_bytes", "tunnel.queue"),

@@ -4,13 +4,13 @@
 //! for the simulator: `tests/test_gateway_shared.py` compares both, with their defaults and limits.
 
 use bentpipe_core::tunnel::{
-    ClassifierSettings, DeliverySettings, QueueSettings, RedundancySettings, SignalSettings,
-    TitrationSettings, TunnelSettings,
+    ClassifierSettings, DeliverySettings, OverflowSettings, QueueSettings, RedundancySettings,
+    SignalSettings, TitrationSettings, TunnelSettings,
 };
 use toml::Value;
 
 use super::quantity::{DURATION, Kind, Quantity, RATE, SIZE};
-use super::reader::{Fields, Read, above_zero, boolean, integer, quantity, word};
+use super::reader::{Fields, Read, above_zero, boolean, integer, number, quantity, word};
 use super::wording::shown;
 
 /// The ESIs of a repair symbol's window, in RFC 8681, have 12 bits.
@@ -26,7 +26,11 @@ const MARGIN: u32 = 5;
 const AVERAGING_SYMBOLS: u32 = 512;
 const DECAY_TIME_NS: u64 = 2 * SECOND_NS;
 const SLACK_NS: u64 = SECOND_NS / 10;
+const OVERFLOW_REPAIRS_MAX: f64 = 10.0;
+const OVERFLOW_WINDOW: u16 = 128;
 const THRESHOLD_SHARE: u64 = 10;
+const OVERFLOW_THRESHOLD_SHARE: u64 = 2;
+const OVERFLOW_HOLD_QUEUES: u64 = 2;
 const ORDER_HOLD_SHARE: u64 = 5;
 const HOLD_BUFFER_BYTES_MIN: u64 = 64_000;
 const HOLD_BUFFER_BYTES_MAX: u64 = 1 << 30;
@@ -56,6 +60,8 @@ pub(super) struct Coding {
     redundancy_max_ppm: u32,
     window: u16,
     window_max: u16,
+    overflow_repairs_ppm: Option<u32>,
+    overflow_window: u16,
     memory: Option<u16>,
     density: u8,
     symbol_size: u64,
@@ -71,6 +77,7 @@ pub(super) struct Coding {
     queue: Option<u64>,
     order: bool,
     order_hold_time: Option<Quantity>,
+    order_pace: Option<Quantity>,
     /// `None` for no reports.
     feedback_interval: Option<u64>,
     peer_feedback_interval: Option<Option<u64>>,
@@ -103,6 +110,10 @@ impl Coding {
                 .unwrap_or(200_000),
             window: window("window").unwrap_or(128),
             window_max: window("window_max").unwrap_or(MEMORY),
+            overflow_repairs_ppm: table
+                .read("overflow_repairs", number(0.0, OVERFLOW_REPAIRS_MAX))
+                .map(|repairs| (repairs * MILLION as f64).round_ties_even() as u32),
+            overflow_window: window("overflow_window").unwrap_or(OVERFLOW_WINDOW),
             memory: window("memory"),
             density: table
                 .read("density", integer(0, DENSITY.into()))
@@ -122,6 +133,7 @@ impl Coding {
             queue: size("queue"),
             order: table.read("order", boolean).unwrap_or(true),
             order_hold_time: table.read("order_hold_time", quantity(&DURATION)),
+            order_pace: table.read("order_pace", above_zero(&RATE)),
             feedback_interval: reports("feedback_interval").unwrap_or(Some(SECOND_NS / 10)),
             peer_feedback_interval: reports("peer_feedback_interval"),
             signal: table
@@ -141,17 +153,20 @@ impl Coding {
         for message in self.contradictions() {
             table.refuse_whole(message);
         }
-        let needs_queue = ["titrated", "delayed"].contains(&self.titration);
+        let delays = ["titrated", "delayed"].contains(&self.titration);
+        let needs_queue = delays || self.overflow_repairs_ppm.is_some();
         let missing = match (self.rate, self.queue) {
             (None, _) => Some("rate"),
             (_, None) => Some("queue"),
             _ => None,
         };
         if let Some(name) = missing.filter(|_| needs_queue && table.are_right()) {
+            let (setting, without) = match self.overflow_repairs_ppm {
+                Some(_) => ("overflow_repairs".to_owned(), "no overflow_repairs"),
+                None => (format!("titration {}", self.titration), "titration immediate"),
+            };
             table.refuse_whole(format!(
-                "read titration {} without {name}; a gateway cannot see the link: write its {name}, or \
-                 titration immediate",
-                self.titration
+                "read {setting} without {name}; a gateway cannot see the link: write its {name}, or {without}"
             ));
         }
     }
@@ -167,10 +182,13 @@ impl Coding {
             )),
             _ => {}
         }
-        if let Some(time) = self.order_hold_time.as_ref().filter(|_| !self.order) {
+        let of_order =
+            [("order_hold_time", &self.order_hold_time), ("order_pace", &self.order_pace)];
+        for (name, value) in of_order.into_iter().filter(|_| !self.order) {
+            let Some(value) = value else { continue };
             found.push(format!(
-                "read order_hold_time {} with order false; packets wait only for the order of their flow",
-                time.text
+                "read {name} {} with order false; packets wait only for the order of their flow",
+                value.text
             ));
         }
         if self.is_adaptive() && self.window > self.window_max {
@@ -193,8 +211,14 @@ impl Coding {
         matches!(self.redundancy, Redundancy::Adaptive)
     }
 
-    const fn longest_window(&self) -> (&'static str, u16) {
-        if self.is_adaptive() { ("window_max", self.window_max) } else { ("window", self.window) }
+    fn longest_window(&self) -> (&'static str, u16) {
+        let usual = if self.is_adaptive() {
+            ("window_max", self.window_max)
+        } else {
+            ("window", self.window)
+        };
+        let has_longer = self.overflow_repairs_ppm.is_some() && self.overflow_window > usual.1;
+        if has_longer { ("overflow_window", self.overflow_window) } else { usual }
     }
 
     /// The interval of the reports of the other end, which `adaptive` follows.
@@ -214,7 +238,19 @@ impl Coding {
     pub(super) fn settings(&self) -> TunnelSettings {
         let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let queue_bytes = self.queue.unwrap_or(UNKNOWN_QUEUE_BYTES);
-        let hold_time_ns = self.hold_time.unwrap_or(self.round_trip_ns);
+        let overflow = self.overflow_repairs_ppm.map(|repair_ppm| OverflowSettings {
+            repair_ppm,
+            window_symbols: self.overflow_window,
+        });
+        let hold_time_ns = self.hold_time.unwrap_or_else(|| match overflow {
+            // Repair for a full queue waits until it drains.
+            Some(_) => self.round_trip_ns.saturating_add(self.drain_time_ns(queue_bytes)),
+            None => self.round_trip_ns,
+        });
+        let threshold_share = match overflow {
+            Some(_) => OVERFLOW_THRESHOLD_SHARE,
+            None => THRESHOLD_SHARE,
+        };
         let delay_ns = self.delay.as_ref().map_or(0, |delay| delay.value);
         let order_hold_ns = self.order_hold_time.as_ref().map(|time| time.value);
         TunnelSettings {
@@ -224,6 +260,7 @@ impl Coding {
                 young_bytes: self.uncoded_first,
             },
             redundancy: self.redundancy(),
+            overflow,
             titration: match self.titration {
                 "none" => TitrationSettings::None,
                 "immediate" => TitrationSettings::Immediate,
@@ -231,16 +268,22 @@ impl Coding {
                 _ => TitrationSettings::Titrated {
                     threshold_bytes: self
                         .threshold
-                        .unwrap_or_else(|| (queue_bytes / THRESHOLD_SHARE).max(1)),
+                        .unwrap_or_else(|| (queue_bytes / threshold_share).max(1)),
                     hold_time_ns,
                 },
             },
             hold_bytes: self.hold_buffer.unwrap_or_else(|| {
-                self.hold_bytes(match self.titration {
+                let wait_ns = match self.titration {
                     "titrated" => hold_time_ns,
                     "delayed" => delay_ns,
                     _ => 0,
-                })
+                };
+                if overflow.is_none() {
+                    return self.hold_bytes(wait_ns, self.share_ppm().into(), 0);
+                }
+                // The link sends no more in that time.
+                let least = OVERFLOW_HOLD_QUEUES.saturating_mul(queue_bytes);
+                self.hold_bytes(wait_ns, MILLION, least)
             }),
             queue: QueueSettings {
                 rate_bps: self.rate.unwrap_or(UNKNOWN_RATE_BPS),
@@ -253,7 +296,8 @@ impl Coding {
             feedback_interval_ns: self.feedback_interval,
             delivery: if self.order {
                 let hold_time_ns = order_hold_ns.unwrap_or(self.round_trip_ns / ORDER_HOLD_SHARE);
-                DeliverySettings::Ordered { hold_time_ns }
+                let pace_bps = self.order_pace.as_ref().map(|rate| rate.value);
+                DeliverySettings::Ordered { hold_time_ns, pace_bps }
             } else {
                 DeliverySettings::Unordered
             },
@@ -285,19 +329,29 @@ impl Coding {
         RedundancySettings::Fixed { redundancy_ppm, window_symbols: self.window }
     }
 
-    /// The repair of a wait at the rate of the link.
-    fn hold_bytes(&self, wait_ns: u64) -> u64 {
-        let share_ppm = match self.redundancy {
+    /// The time in which the queue drains, rounded down.
+    fn drain_time_ns(&self, queue_bytes: u64) -> u64 {
+        let rate_bps = self.rate.unwrap_or(UNKNOWN_RATE_BPS).max(1);
+        let time_ns = u128::from(queue_bytes) * u128::from(8 * SECOND_NS) / u128::from(rate_bps);
+        u64::try_from(time_ns).unwrap_or(u64::MAX)
+    }
+
+    const fn share_ppm(&self) -> u32 {
+        match self.redundancy {
             Redundancy::Adaptive => self.redundancy_max_ppm,
             Redundancy::Ppm(share) => share,
-        };
+        }
+    }
+
+    /// A share of what the link sends in a wait.
+    fn hold_bytes(&self, wait_ns: u64, share_ppm: u64, least: u64) -> u64 {
         let bits = u128::from(self.rate.unwrap_or(UNKNOWN_RATE_BPS)) * u128::from(wait_ns);
         // In two steps: the product of all three may have more than 128 bits.
         let scale = u128::from(8 * SECOND_NS) * u128::from(MILLION);
-        let whole = (bits / scale).saturating_mul(share_ppm.into());
+        let whole = (bits / scale).saturating_mul(u128::from(share_ppm));
         let rest = (bits % scale) * u128::from(share_ppm) / scale;
         let bytes = u64::try_from(whole + rest).unwrap_or(u64::MAX);
-        bytes.clamp(HOLD_BUFFER_BYTES_MIN, HOLD_BUFFER_BYTES_MAX)
+        bytes.max(least).clamp(HOLD_BUFFER_BYTES_MIN, HOLD_BUFFER_BYTES_MAX)
     }
 }
 

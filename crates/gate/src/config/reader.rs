@@ -254,6 +254,19 @@ pub(super) fn integer(min: i64, max: i64) -> impl Fn(&Value) -> Read<i64> {
     }
 }
 
+/// Reads a number from `min` to `max`.
+pub(super) fn number(min: f64, max: f64) -> impl Fn(&Value) -> Read<f64> {
+    move |value| {
+        let read = shown(value);
+        match value.as_float().or_else(|| value.as_integer().map(|number| number as f64)) {
+            Some(number) if number < min => Err(format!("read {read}; must be at least {min}")),
+            Some(number) if number > max => Err(format!("read {read}; must be at most {max}")),
+            Some(number) if number.is_finite() => Ok(number),
+            _ => Err(format!("read {read}; expected a number")),
+        }
+    }
+}
+
 /// Reads one of some words.
 pub(super) fn word(allowed: &'static [&'static str]) -> impl Fn(&Value) -> Read<&'static str> {
     move |value| {

@@ -14,11 +14,13 @@ use super::reader::{Fields, above_zero, integer, quantity, text, word};
 use crate::daemon::{FailMode, KEEPALIVE_MIN_NS, PEERS_MAX, TunnelPeerPlan, TunnelPlan};
 use crate::network::Network;
 
-pub(super) const FIELDS: [&str; 31] = [
+pub(super) const FIELDS: [&str; 34] = [
     "redundancy",
     "redundancy_max",
     "window",
     "window_max",
+    "overflow_repairs",
+    "overflow_window",
     "memory",
     "density",
     "symbol_size",
@@ -34,6 +36,7 @@ pub(super) const FIELDS: [&str; 31] = [
     "queue",
     "order",
     "order_hold_time",
+    "order_pace",
     "feedback_interval",
     "congestion_signal",
     "device",

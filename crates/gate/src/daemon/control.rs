@@ -21,11 +21,12 @@ const TIMEOUT: core::time::Duration = core::time::Duration::from_millis(100);
 const CLIENTS: i32 = 4;
 /// The fields that may change: an object, by JSON Pointer (RFC 6901), and a field of it. Those of the PEP are in its rules
 /// alone; those of the tunnel are what `Path::reconfigure` takes.
-const CHANGEABLE: [(&str, &str); 8] = [
+const CHANGEABLE: [(&str, &str); 9] = [
     ("/pep", "except"),
     ("/pep", "only"),
     ("/tunnel/settings", "classifier"),
     ("/tunnel/settings", "redundancy"),
+    ("/tunnel/settings", "overflow"),
     ("/tunnel/settings", "titration"),
     ("/tunnel/settings", "hold_bytes"),
     ("/tunnel/settings", "congestion_signal"),

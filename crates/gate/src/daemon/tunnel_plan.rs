@@ -171,6 +171,7 @@ pub(super) mod tests {
                     redundancy_ppm: 100_000,
                     window_symbols: 64,
                 },
+                overflow: None,
                 titration: TitrationSettings::Immediate,
                 hold_bytes: 1_000_000,
                 queue: QueueSettings {

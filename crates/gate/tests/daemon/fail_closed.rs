@@ -78,6 +78,7 @@ fn settings() -> TunnelSettings {
     TunnelSettings {
         classifier: ClassifierSettings { packet_size_bytes: 0, classes: None, young_bytes: 0 },
         redundancy: RedundancySettings::Fixed { redundancy_ppm: 100_000, window_symbols: 64 },
+        overflow: None,
         titration: TitrationSettings::Immediate,
         hold_bytes: 1_000_000,
         queue: QueueSettings {

@@ -35,6 +35,7 @@ pub(crate) fn settings() -> TunnelSettings {
     TunnelSettings {
         classifier: ClassifierSettings { packet_size_bytes: 200, classes: None, young_bytes: 0 },
         redundancy: RedundancySettings::Fixed { redundancy_ppm: 100_000, window_symbols: 64 },
+        overflow: None,
         titration: TitrationSettings::Immediate,
         hold_bytes: 1 << 20,
         queue: QueueSettings {
@@ -46,7 +47,7 @@ pub(crate) fn settings() -> TunnelSettings {
         symbol_size_bytes: full_symbol_bytes(mtu()),
         density: 15,
         feedback_interval_ns: Some(10_000_000),
-        delivery: DeliverySettings::Ordered { hold_time_ns: 100_000_000 },
+        delivery: DeliverySettings::Ordered { hold_time_ns: 100_000_000, pace_bps: None },
         congestion_signal: SignalSettings::Hidden,
     }
 }

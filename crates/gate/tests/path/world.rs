@@ -47,6 +47,7 @@ pub(crate) fn settings() -> TunnelSettings {
     TunnelSettings {
         classifier: ClassifierSettings { packet_size_bytes: 0, classes: None, young_bytes: 0 },
         redundancy: RedundancySettings::Fixed { redundancy_ppm: 100_000, window_symbols: 64 },
+        overflow: None,
         titration: TitrationSettings::Immediate,
         hold_bytes: 1 << 20,
         queue: QueueSettings {
@@ -58,7 +59,7 @@ pub(crate) fn settings() -> TunnelSettings {
         symbol_size_bytes: 1_432,
         density: 15,
         feedback_interval_ns: Some(20_000_000),
-        delivery: DeliverySettings::Ordered { hold_time_ns: 1_000_000_000 },
+        delivery: DeliverySettings::Ordered { hold_time_ns: 1_000_000_000, pace_bps: None },
         congestion_signal: SignalSettings::Hidden,
     }
 }

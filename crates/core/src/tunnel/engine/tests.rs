@@ -11,8 +11,8 @@ use crate::time::Duration;
 use crate::trace::NodeId;
 use crate::tunnel::message::FeedbackHeader;
 use crate::tunnel::{
-    ClassifierSettings, DeliverySettings, FeedbackRejected, QueueSettings, RedundancySettings,
-    SignalSettings, TitrationSettings,
+    ClassifierSettings, DeliverySettings, FeedbackRejected, OverflowSettings, QueueSettings,
+    RedundancySettings, ShadowQueue, SignalSettings, TitrationSettings,
 };
 use proptest::prelude::*;
 
@@ -27,6 +27,7 @@ fn settings() -> TunnelSettings {
     TunnelSettings {
         classifier: ClassifierSettings { packet_size_bytes: 100, classes: None, young_bytes: 0 },
         redundancy: RedundancySettings::Fixed { redundancy_ppm: 100_000, window_symbols: 64 },
+        overflow: None,
         titration: TitrationSettings::Immediate,
         hold_bytes: 1 << 20,
         queue: QueueSettings {
@@ -38,7 +39,7 @@ fn settings() -> TunnelSettings {
         symbol_size_bytes: 1_432,
         density: 15,
         feedback_interval_ns: Some(100_000_000),
-        delivery: DeliverySettings::Ordered { hold_time_ns: 600_000_000 },
+        delivery: DeliverySettings::Ordered { hold_time_ns: 600_000_000, pace_bps: None },
         congestion_signal: SignalSettings::Hidden,
     }
 }
@@ -309,6 +310,39 @@ fn titrated_repair_waits_for_the_queue() {
     assert_eq!(first_repair(titrated), Some(Instant::from_nanos(52_960_500)));
 }
 
+/// Given a burst of 100 packets of 1,474 bytes to a queue of 120 kB, which has room for 81, expect a repair symbol for each
+/// of the other 19, none before less than 60 kB are left in the queue, and all packets delivered.
+#[test]
+fn repair_is_made_for_what_the_queue_drops() {
+    let settings = TunnelSettings {
+        redundancy: RedundancySettings::Fixed { redundancy_ppm: 0, window_symbols: 64 },
+        overflow: Some(OverflowSettings { repair_ppm: 1_000_000, window_symbols: 128 }),
+        titration: TitrationSettings::Titrated {
+            threshold_bytes: 60_000,
+            hold_time_ns: 500_000_000,
+        },
+        ..settings()
+    };
+    let mut queue = ShadowQueue::new(settings.endpoint().queue);
+    let first_repair = std::rc::Rc::new(std::cell::Cell::new(None));
+    let seen = first_repair.clone();
+    let mut pair = Pair::new(&settings, move |packet| {
+        if matches!(packet.payload, Payload::Control(_)) {
+            return false;
+        }
+        if matches!(packet.payload, Payload::Repair(_)) && seen.get().is_none() {
+            seen.set(Some(packet.created_at));
+        }
+        !queue.push(packet.created_at.max(Instant::START), packet.bytes)
+    });
+    pair.send((0..100).map(|number| packet(number, 1_400)), us(0));
+    assert_eq!(pair.statistic(1, "sources_lost_packets"), 19);
+    assert_eq!(pair.statistic(0, "repairs_sent_packets"), 19);
+    // 81 x 1,474 - 59,999 bytes have left then, at 2 bytes per microsecond.
+    assert_eq!(first_repair.get(), Some(Instant::from_nanos(29_697_500)));
+    assert_eq!(pair.numbers(), (0..100).collect::<Vec<_>>());
+}
+
 /// Given two packets of different classes, one of them marked, and a repair symbol for each, 50 ms later, expect each
 /// source symbol to have the class and ECN field of its packet, and each repair the class of the newest one that it covers.
 #[test]
@@ -373,16 +407,39 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// The contract of engines, with packets from both sides and a tenth of those of the far end lost.
     #[test]
-    fn conforms(seed in any::<u64>(), mode in 0usize..4, ordered in any::<bool>()) {
+    fn conforms(
+        seed in any::<u64>(),
+        mode in 0usize..4,
+        ordered in any::<bool>(),
+        pace_bps in proptest::option::of(10_000u64..100_000_000),
+        repair_ppm in proptest::option::of(0u32..3_000_000),
+    ) {
         let titration = [
             TitrationSettings::None,
             TitrationSettings::Immediate,
             TitrationSettings::Delayed { delay_ns: 30_000_000 },
             TitrationSettings::Titrated { threshold_bytes: 3_000, hold_time_ns: 80_000_000 },
         ][mode];
-        let delivery = if ordered { settings().delivery } else { DeliverySettings::Unordered };
-        let settings =
-            TunnelSettings { titration, delivery, redundancy: adaptive(), ..settings() };
+        let delivery = if ordered {
+            DeliverySettings::Ordered { hold_time_ns: 600_000_000, pace_bps }
+        } else {
+            DeliverySettings::Unordered
+        };
+        let overflow =
+            repair_ppm.map(|repair_ppm| OverflowSettings { repair_ppm, window_symbols: 16 });
+        // A queue that the script fills.
+        let queue = QueueSettings {
+            capacity_bytes: if overflow.is_some() { 4_000 } else { 120_000 },
+            ..settings().queue
+        };
+        let settings = TunnelSettings {
+            titration,
+            delivery,
+            overflow,
+            queue,
+            redundancy: adaptive(),
+            ..settings()
+        };
         let script = script(seed, &settings);
         let built = check(|| end(settings.clone(), Origin::Sender), &Guarantees::default(), &script);
         prop_assert_eq!(built.map_err(|violation| violation.to_string()), Ok(()));

@@ -10,8 +10,11 @@
 //! - *At a pause*: when no source symbol follows for a while and the last ones are not covered, one repair symbol
 //!   is made for them, since no share will fall due soon.
 //!
-//! All draw on one allowance, which fills by the cap with each source symbol, so that no prefix of the
-//! session has more repair than the cap.
+//! They draw on one allowance, which fills by the cap with each source symbol, so that no prefix of the
+//! session has more of their repair than the cap. A fourth rule is for a sender that knows the link's own queue:
+//!
+//! - *On overflow*: for each source symbol that the queue drops, somewhat more than one repair symbol is made
+//!   at once. The drops bound it, not the cap: bursts of them are denser than any share of the sources.
 
 mod control_law;
 mod loss_estimate;
@@ -63,6 +66,15 @@ pub struct AdaptiveConfig {
     pub report_delay: Duration,
 }
 
+/// The settings of repair on overflow.
+#[derive(Clone, Copy, Debug)]
+pub struct OverflowConfig {
+    /// Repair symbols for each source symbol that the queue drops, in millionths.
+    pub repair_ppm: u32,
+    /// The symbols that each covers.
+    pub window: u32,
+}
+
 /// Repair that is due now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepairDue {
@@ -85,11 +97,14 @@ struct Issued {
 #[derive(Clone, Debug)]
 pub struct RedundancyController {
     config: RedundancyConfig,
+    overflow: Option<OverflowConfig>,
     estimate: LossEstimate,
     redundancy_ppm: u64,
     window: u32,
     /// The share of a repair symbol that is owed, in millionths, below one.
     credit: u64,
+    /// The same for dropped symbols.
+    overflow_credit: u64,
     /// The repair that the cap allows, in millionths.
     allowance: u64,
     /// Whether a source symbol was sent after the last repair.
@@ -98,7 +113,7 @@ pub struct RedundancyController {
 }
 
 impl RedundancyController {
-    /// A controller at the start of a session.
+    /// A controller at the start of a session, in which drops of the queue cause no repair.
     #[must_use]
     pub fn new(config: RedundancyConfig) -> Self {
         let initial_loss_ppm = match config {
@@ -107,10 +122,12 @@ impl RedundancyController {
         };
         let mut controller = Self {
             config,
+            overflow: None,
             estimate: LossEstimate::new(1_000 * u64::from(initial_loss_ppm)),
             redundancy_ppm: 0,
             window: 0,
             credit: 0,
+            overflow_credit: 0,
             allowance: 0,
             is_uncovered: false,
             issued: VecDeque::new(),
@@ -128,6 +145,11 @@ impl RedundancyController {
         self.config = config;
         self.allowance = self.allowance.min(self.cap().1);
         self.apply_law();
+    }
+
+    /// Changes the repair for symbols that the queue drops; `None` for none.
+    pub fn set_overflow(&mut self, overflow: Option<OverflowConfig>) {
+        self.overflow = overflow;
     }
 
     /// Repair symbols for each source symbol now, in millionths.
@@ -150,6 +172,16 @@ impl RedundancyController {
         self.credit = credit % MILLION;
         self.is_uncovered = true;
         self.issue(now, id, credit / MILLION, self.window)
+    }
+
+    /// The link's queue drops source symbol `id`, the last one sent. Returns the repair that is due after it.
+    pub fn on_overflow(&mut self, now: Instant, id: SymbolId) -> RepairDue {
+        let Some(OverflowConfig { repair_ppm, window }) = self.overflow else {
+            return RepairDue::default();
+        };
+        let credit = self.overflow_credit + u64::from(repair_ppm);
+        self.overflow_credit = credit % MILLION;
+        self.make(now, id, credit / MILLION, window)
     }
 
     /// A report arrives. `sent` is the last source symbol sent, `held` the number of repair symbols that
@@ -209,10 +241,14 @@ impl RedundancyController {
 
     fn issue(&mut self, now: Instant, last: SymbolId, count: u64, window: u32) -> RepairDue {
         let count = count.min(self.allowance / MILLION);
+        self.allowance -= count * MILLION;
+        self.make(now, last, count, window)
+    }
+
+    fn make(&mut self, now: Instant, last: SymbolId, count: u64, window: u32) -> RepairDue {
         if count == 0 {
             return RepairDue::default();
         }
-        self.allowance -= count * MILLION;
         self.is_uncovered = false;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let first = last.minus(window.saturating_sub(1));

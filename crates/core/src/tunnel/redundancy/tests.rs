@@ -390,3 +390,17 @@ proptest! {
         }
     }
 }
+
+/// Given 1.15 repair symbols for each drop, expect 115 for 100 drops in a row, which the cap of 10 % would not allow,
+/// each for the window of overflow, and none without the setting.
+#[test]
+fn drops_of_the_queue_cause_repair_beyond_the_cap() {
+    let config = RedundancyConfig::Fixed { redundancy_ppm: 0, window: 64 };
+    let mut controller = RedundancyController::new(config);
+    assert_eq!(controller.on_overflow(Instant::START, SymbolId(0)), RepairDue::default());
+    controller.set_overflow(Some(OverflowConfig { repair_ppm: 1_150_000, window: 128 }));
+    let due: Vec<_> =
+        (0..100).map(|id| controller.on_overflow(Instant::START, SymbolId(id))).collect();
+    assert!(due.iter().all(|due| due.window == 128 && (1..=2).contains(&due.count)));
+    assert_eq!(due.iter().map(|due| due.count).sum::<u32>(), 115);
+}
