@@ -93,6 +93,7 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
         "settings": {
             "classifier": {"packet_size_bytes": 100, "classes": None, "young_bytes": 0},
             "redundancy": {"kind": "fixed", "redundancy_ppm": 100_000, "window_symbols": 64},
+            "overflow": None,
             "titration": {
                 "kind": "titrated",
                 "threshold_bytes": 12_000,
@@ -108,7 +109,7 @@ def test_a_configuration_becomes_the_plan_of_the_daemon(tmp_path: Path) -> None:
             "symbol_size_bytes": 1_432,
             "density": 15,
             "feedback_interval_ns": 100_000_000,
-            "delivery": {"kind": "ordered", "hold_time_ns": 100_000_000},
+            "delivery": {"kind": "ordered", "hold_time_ns": 100_000_000, "pace_bps": None},
             "congestion_signal": {"kind": "hidden"},
         },
     }

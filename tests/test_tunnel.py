@@ -154,7 +154,7 @@ def test_repair_on_overflow_waits_until_the_queue_drains() -> None:
     """
     hub, terminal = tunnels(scenario({"redundancy": "2 %", "overflow_repairs": 1}))
     assert hub["overflow"] == {"repair_ppm": 1_000_000, "window_symbols": 128}
-    titration = {"kind": "titrated", "threshold_bytes": 60_000, "hold_time_ns": 610 * MS}
+    titration = {"kind": "titrated", "threshold_bytes": 80_000, "hold_time_ns": 610 * MS}
     assert (hub["titration"], hub["hold_bytes"]) == (titration, 1_220_000)
     assert terminal["overflow"] == {"repair_ppm": 1_000_000, "window_symbols": 128}
 
@@ -235,12 +235,25 @@ def test_the_round_trip_is_that_of_the_farthest_terminal() -> None:
             {"overflow_window": "read 64; no effect, since overflow_repairs is not set"},
         ),
         (
-            {"titration": "immediate", "overflow_repairs": 1.15, "rate": "1 Mbit/s"},
-            {},
+            {"redundancy": "2 %", "titration": "immediate", "overflow_repairs": 1, "queue": "9 kB"},
+            {
+                "overflow_repairs": "read 1.0; titration is immediate: the full queue drops that "
+                "repair, too",
+            },
         ),
         (
-            {"titration": "none", "overflow_repairs": 1.15},
-            {"overflow_repairs": "read 1.15; no effect, since titration is none"},
+            {"overflow_repairs": 1.15},
+            {
+                "overflow_repairs": "read 1.15; redundancy is adaptive, and makes repair for the "
+                "same losses again: set a small one, such as 2 %",
+            },
+        ),
+        (
+            {"titration": "none", "overflow_repairs": 1.15, "overflow_window": 64},
+            {
+                "overflow_repairs": "read 1.15; no effect, since titration is none",
+                "overflow_window": "read 64; no effect, since titration is none",
+            },
         ),
         (
             {"congestion_signal": "ecn"},

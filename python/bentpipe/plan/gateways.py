@@ -108,7 +108,8 @@ _AVERAGING_SYMBOLS: Final = 512
 _DECAY_TIME_NS: Final = 2 * NS_PER_S
 _SLACK_NS: Final = 100_000_000
 _THRESHOLD_SHARE: Final = 10
-_OVERFLOW_THRESHOLD_SHARE: Final = 2
+# The queue has three of these.
+_OVERFLOW_THRESHOLD_THIRDS: Final = 2
 _OVERFLOW_HOLD_QUEUES: Final = 2
 _ORDER_HOLD_SHARE: Final = 5
 _HOLD_BUFFER_BYTES_MIN: Final = 64_000
@@ -168,12 +169,13 @@ def tunnel_plan(tunnel: Tunnel, peer: Tunnel, uplink: Uplink, path: FieldPath) -
     plan["memory"] = tunnel.memory_symbols
     plan.default("rate_bps", uplink.rate_bps)
     plan.default("queue_bytes", uplink.capacity_bytes)
-    has_overflow = tunnel.overflow_repairs is not None
-    share = _OVERFLOW_THRESHOLD_SHARE if has_overflow else _THRESHOLD_SHARE
-    plan.default("threshold_bytes", max(1, plan["queue_bytes"] // share))
-    # Repair for a full queue waits until it drains.
-    drain_ns = plan["queue_bytes"] * BITS_PER_BYTE * NS_PER_S // plan["rate_bps"]
-    plan.default("hold_time_ns", round_trip_ns + drain_ns * has_overflow)
+    threshold_bytes, drain_ns = plan["queue_bytes"] // _THRESHOLD_SHARE, 0
+    if tunnel.overflow_repairs is not None:
+        threshold_bytes = plan["queue_bytes"] * _OVERFLOW_THRESHOLD_THIRDS // 3
+        # Repair for a full queue waits until it drains.
+        drain_ns = plan["queue_bytes"] * BITS_PER_BYTE * NS_PER_S // max(plan["rate_bps"], 1)
+    plan.default("threshold_bytes", max(1, threshold_bytes))
+    plan.default("hold_time_ns", round_trip_ns + drain_ns)
     plan.default("order_hold_time_ns", round_trip_ns // _ORDER_HOLD_SHARE)
     plan.default("hold_buffer_bytes", _hold_bytes(tunnel, plan))
     queue = plan.select({}, "rate_bps", capacity_bytes="queue_bytes")
@@ -270,15 +272,15 @@ def _hold_bytes(tunnel: Tunnel, plan: Part) -> int:
         tunnel.titration, 0
     )
     share_ppm: int = plan["redundancy_max" if tunnel.is_adaptive else "redundancy"]
-    least_bytes = _HOLD_BUFFER_BYTES_MIN
+    min_bytes = _HOLD_BUFFER_BYTES_MIN
     if tunnel.overflow_repairs is not None:
         # The link sends no more in that time.
         share_ppm = _MILLION
-        least_bytes = max(least_bytes, _OVERFLOW_HOLD_QUEUES * plan["queue_bytes"])
+        min_bytes = max(min_bytes, _OVERFLOW_HOLD_QUEUES * plan["queue_bytes"])
     repair_bytes: int = (
         plan["rate_bps"] * wait_ns * share_ppm // (BITS_PER_BYTE * NS_PER_S * _MILLION)
     )
-    return min(max(repair_bytes, least_bytes), _HOLD_BUFFER_BYTES_MAX)
+    return min(max(repair_bytes, min_bytes), _HOLD_BUFFER_BYTES_MAX)
 
 
 def _capacity_bytes(limit: Mapping[str, Any], rate_bps: int) -> int:

@@ -256,26 +256,41 @@ def _of_tunnels(plan: Plan) -> Iterator[tuple[FieldPath, Record, Warnings]]:
                 yield ("gateways", end, name), tunnel, _about_tunnel(tunnel, plan.data, direction)
 
 
-def _about_tunnel(tunnel: Tunnel, plan: Mapping[str, Any], direction: DirectionName) -> Warnings:
-    """Yield the fields that change nothing, and symbols that are too small for datagrams."""
+def _unused_in(tunnel: Tunnel) -> Warnings:
+    """Yield the fields that change nothing if they are written, and why."""
     kind = tunnel.titration
-    reasons: dict[str, str] = {}
     if not tunnel.is_adaptive:
-        adaptive = ("redundancy_max", "window_max")
-        reasons = dict.fromkeys(adaptive, "redundancy is not adaptive")
+        for field in ("redundancy_max", "window_max"):
+            yield field, "redundancy is not adaptive"
     unused = set(_UNUSED[kind])
     if tunnel.overflow_repairs is None:
-        reasons["overflow_window"] = "overflow_repairs is not set"
+        yield "overflow_window", "overflow_repairs is not set"
+        if kind == "delayed" and tunnel.hold_buffer is not None:
+            unused.add("rate")
     elif kind == "none":
-        unused.add("overflow_repairs")
+        unused |= {"overflow_repairs", "overflow_window"}
     else:
         unused -= {"queue", "rate"}
-    reasons |= dict.fromkeys(sorted(unused), f"titration is {kind}")
-    if kind == "delayed" and tunnel.hold_buffer is not None and tunnel.overflow_repairs is None:
-        reasons["rate"] = f"titration is {kind}"
-    for field, reason in reasons.items():
+    for field in sorted(unused):
+        yield field, f"titration is {kind}"
+
+
+def _about_overflow(tunnel: Tunnel) -> Warnings:
+    """Yield settings with which repair on overflow is dropped as well, or made twice."""
+    if tunnel.titration == "immediate":
+        yield "overflow_repairs", "titration is immediate: the full queue drops that repair, too"
+    if tunnel.is_adaptive and tunnel.titration != "none":
+        message = "redundancy is adaptive, and makes repair for the same losses again"
+        yield "overflow_repairs", f"{message}: set a small one, such as 2 %"
+
+
+def _about_tunnel(tunnel: Tunnel, plan: Mapping[str, Any], direction: DirectionName) -> Warnings:
+    """Yield the fields that change nothing, and symbols that are too small for datagrams."""
+    for field, reason in _unused_in(tunnel):
         if field in tunnel.model_fields_set:
             yield field, f"no effect, since {reason}"
+    if tunnel.overflow_repairs is not None:
+        yield from _about_overflow(tunnel)
     if tunnel.congestion_signal == "ecn" and not _any_ecn([plan["flows"], plan["gateways"]]):
         yield "congestion_signal", "no effect, since no flow is ECN-capable"
     # The segments of TCP are made to fit.

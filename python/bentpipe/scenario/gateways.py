@@ -56,8 +56,8 @@ class Tunnel(Record):
     """The longest window of ``adaptive``."""
     overflow_repairs: Annotated[float, Field(ge=0, le=10)] | None = None
     """The repair symbols for each source symbol that the queue of the link drops, as this end
-    calculates it; all traffic of the queue must pass this end. By default none; good
-    values are 1 to 1.15."""
+    calculates it; all traffic of the queue must pass this end. By default none; a
+    good value is 1."""
     overflow_window: Window = 128
     """The source symbols that each of these covers."""
     memory: Window | None = None
@@ -81,10 +81,10 @@ class Tunnel(Record):
     """How long ``delayed`` holds repair."""
     threshold: PositiveSize | None = None
     """The occupancy of the queue below which ``titrated`` sends repair; by default a tenth of
-    ``queue``, or half of it with ``overflow_repairs``."""
+    ``queue``, or two thirds of it with ``overflow_repairs``."""
     hold_time: Duration | None = None
     """The longest time that ``titrated`` holds repair; by default the round-trip time of the
-    link, and with ``overflow_repairs`` the time in which a full queue drains beside."""
+    link, plus the time in which a full queue drains with ``overflow_repairs``."""
     hold_buffer: PositiveSize | None = None
     """The most repair that is held, up to 1 GiB; by default that of a hold time at ``rate``, and at
     least 64 kB. With ``overflow_repairs`` all that the link sends in that time, and at least twice
@@ -101,8 +101,8 @@ class Tunnel(Record):
     order_hold_time: Duration | None = None
     """The longest of these waits; by default a fifth of the round-trip time of the link."""
     order_pace: Rate | None = None
-    """The rate at which the packets of a flow leave that have waited, so that their sender does not
-    answer with a burst; by default at once."""
+    """The highest rate at which each flow leaves this end, somewhat above that of the link, so that
+    what has waited does not leave at once, and is answered with a burst; by default any."""
     feedback_interval: DurationOrNone = units.duration("100 ms")
     """The time between two reports of this end to the sender at the other end, at least 1 ms, or
     ``none`` for no reports."""

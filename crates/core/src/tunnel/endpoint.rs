@@ -72,8 +72,6 @@ pub struct Endpoint<R> {
     now: Instant,
     /// Released repair that was not sent, because its symbols had left the sender's memory.
     outdated_repairs: u64,
-    /// The peer of a source symbol whose packet [`Self::on_sent`] has not counted yet.
-    uncounted: Option<usize>,
 }
 
 impl<R: SymbolRows> Endpoint<R> {
@@ -88,7 +86,6 @@ impl<R: SymbolRows> Endpoint<R> {
             wakes: BTreeSet::new(),
             now: Instant::START,
             outdated_repairs: 0,
-            uncounted: None,
         }
     }
 
@@ -157,21 +154,17 @@ impl<R: SymbolRows> Endpoint<R> {
             self.offer(now, number, due.and_then(|due| due.window));
         }
         self.note_wake(number);
-        self.uncounted = Some(number);
         // Modulo 2^32: the receiver uses differences of delays only.
         let sent_us = (now.as_nanos() / 1_000) as u32;
         SourceHeader { stream: self.peers[number].stream(), id, sent_us }
     }
 
-    /// Counts an IP packet that the caller has sent to the link now, in the link's input queue. The first one after
-    /// [`Self::on_source_sent`] has that symbol in it: if the queue drops it, repair is made.
-    pub fn on_sent(&mut self, now: Instant, ip_bytes: u32) {
+    /// Counts an IP packet that the caller has sent to the link now, in the link's input queue. If it has the last source
+    /// symbol of peer `source` in it, and the queue drops it, repair is made.
+    pub fn on_sent(&mut self, now: Instant, ip_bytes: u32, source: Option<usize>) {
         self.now = now;
-        let source = self.uncounted.take();
-        if self.queue.push(now, ip_bytes) {
-            return;
-        }
-        if let Some(number) = source
+        let was_queued = self.queue.push(now, ip_bytes);
+        if let Some(number) = source.filter(|_| !was_queued)
             && let Some(due) = self.peers[number].on_overflow(now)
         {
             (0..due.count).for_each(|_| self.offer(now, number, due.window));

@@ -35,7 +35,7 @@ pub enum Delivery {
 pub struct OrderConfig {
     /// How packets are delivered.
     pub delivery: Delivery,
-    /// The rate at which a flow leaves after it has waited; at once if `None`.
+    /// The highest rate at which each flow leaves, so that what waited does not leave at once; any if `None`.
     pub pace: Option<BitRate>,
     /// The most packets that wait, over all flows. Beyond it the one that has waited longest goes.
     pub held_packets_max: usize,
@@ -84,12 +84,12 @@ struct Flow<T> {
     /// What waits, by position: the sequence number without its wrap.
     held: BTreeMap<u64, Held<T>>,
     /// When its next packet may leave.
-    free_at: Instant,
+    next_departure: Instant,
 }
 
 impl<T> Default for Flow<T> {
     fn default() -> Self {
-        Self { next: None, held: BTreeMap::new(), free_at: Instant::START }
+        Self { next: None, held: BTreeMap::new(), next_departure: Instant::START }
     }
 }
 
@@ -115,7 +115,10 @@ impl<T> OrderRestorer<T> {
             config,
             flows: FlowTable::new(config.flows_max, config.idle_timeout),
             waiting: BTreeSet::new(),
-            pacer: config.pace.map(Pacer::new),
+            pacer: match config.delivery {
+                Delivery::Ordered(hold_time) => config.pace.map(|rate| Pacer::new(rate, hold_time)),
+                Delivery::Unordered => None,
+            },
             counts: OrderCounts::default(),
         }
     }
@@ -149,7 +152,8 @@ impl<T> OrderRestorer<T> {
         let mut position = position_of(sequence, flow.next);
         if flow.next.is_some_and(|next| position + RESTART_SPAN < next) {
             let old = std::mem::take(flow);
-            self.flush(now, key, old, out);
+            let next_departure = self.flush(now, key, old, out);
+            self.flows.touch(now, key).next_departure = next_departure;
             position = position_of(sequence, None);
         }
         self.place(now, key, position, Held { since: now, bytes, item }, out);
@@ -158,7 +162,7 @@ impl<T> OrderRestorer<T> {
 
     /// Delivers what has waited for the hold time, skipping the gaps before it.
     pub fn wake(&mut self, now: Instant, out: &mut Vec<T>) {
-        self.leave(now, out);
+        self.release_paced(now, out);
         let Delivery::Ordered(hold_time) = self.config.delivery else { return };
         while let Some(&(since, key, position)) = self.waiting.first()
             && since + hold_time <= now
@@ -210,7 +214,7 @@ impl<T> OrderRestorer<T> {
             return;
         }
         flow.next = Some(next + 1);
-        self.deliver(now, key, held.bytes, held.item, out);
+        self.deliver_of(now, key, held.bytes, held.item, out);
         self.deliver_run(now, key, out);
     }
 
@@ -239,14 +243,22 @@ impl<T> OrderRestorer<T> {
         self.deliver_run(now, key, out);
     }
 
-    /// Delivers all that waits of a flow that is forgotten.
-    fn flush(&mut self, now: Instant, key: FlowKey, flow: Flow<T>, out: &mut Vec<T>) {
+    /// Delivers all that waits of a flow that is forgotten. Returns when a next packet of it would leave.
+    fn flush(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        mut flow: Flow<T>,
+        out: &mut Vec<T>,
+    ) -> Instant {
         let mut next = flow.next;
         for (position, held) in flow.held {
             self.counts.skipped_packets += position - next.unwrap_or(position);
             next = Some(position + 1);
-            self.deliver_held(now, key, position, held, out);
+            self.count_held(now, key, position, &held);
+            self.deliver(now, &mut flow.next_departure, held.bytes, held.item, out);
         }
+        flow.next_departure
     }
 
     fn deliver_held(
@@ -257,6 +269,12 @@ impl<T> OrderRestorer<T> {
         held: Held<T>,
         out: &mut Vec<T>,
     ) {
+        self.count_held(now, key, position, &held);
+        self.deliver_of(now, key, held.bytes, held.item, out);
+    }
+
+    /// Counts what does not wait for those before it any longer.
+    fn count_held(&mut self, now: Instant, key: FlowKey, position: u64, held: &Held<T>) {
         self.waiting.remove(&(held.since, key, position));
         let wait = now.saturating_since(held.since);
         let counts = &mut self.counts;
@@ -264,15 +282,29 @@ impl<T> OrderRestorer<T> {
         counts.waited_packets += 1;
         counts.wait_sum += wait;
         counts.wait_max = counts.wait_max.max(wait);
-        self.deliver(now, key, held.bytes, held.item, out);
     }
 
     /// Delivers a packet that is next in its flow, at once or at its pace.
-    fn deliver(&mut self, now: Instant, key: FlowKey, bytes: u32, item: T, out: &mut Vec<T>) {
-        let item = match (&mut self.pacer, self.flows.get_mut(key)) {
-            (Some(pacer), Some(flow)) => pacer.push(now, &mut flow.free_at, bytes, item),
-            // Of a flow that is forgotten nothing follows.
-            _ => Some(item),
+    fn deliver_of(&mut self, now: Instant, key: FlowKey, bytes: u32, item: T, out: &mut Vec<T>) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        let mut next_departure = flow.next_departure;
+        self.deliver(now, &mut next_departure, bytes, item, out);
+        if let Some(flow) = self.flows.get_mut(key) {
+            flow.next_departure = next_departure;
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        now: Instant,
+        next_departure: &mut Instant,
+        bytes: u32,
+        item: T,
+        out: &mut Vec<T>,
+    ) {
+        let item = match &mut self.pacer {
+            Some(pacer) => pacer.push(now, next_departure, bytes, item),
+            None => Some(item),
         };
         if let Some(item) = item {
             self.counts.delivered.add(bytes);
@@ -281,31 +313,30 @@ impl<T> OrderRestorer<T> {
     }
 
     /// Delivers what leaves now at its pace.
-    fn leave(&mut self, now: Instant, out: &mut Vec<T>) {
+    fn release_paced(&mut self, now: Instant, out: &mut Vec<T>) {
         while let Some((bytes, item)) = self.pacer.as_mut().and_then(|pacer| pacer.pop(now)) {
             self.counts.delivered.add(bytes);
             out.push(item);
         }
     }
 
+    /// Keeps what waits within the bounds: first goes what waits for its pace alone.
     fn shrink(&mut self, now: Instant, out: &mut Vec<T>) {
         let OrderConfig { held_packets_max, held_bytes_max, .. } = self.config;
-        if let Some(pacer) = &mut self.pacer {
-            // Its flows come faster than their pace.
-            while let held = pacer.held()
-                && (held.packets > held_packets_max as u64 || held.bytes > held_bytes_max)
-                && let Some((bytes, item)) = pacer.pop(Instant::from_nanos(u64::MAX))
-            {
+        while let Count { packets, bytes } = self.counts().held
+            && (packets > held_packets_max as u64 || bytes > held_bytes_max)
+        {
+            let paced = self.pacer.as_mut().and_then(|pacer| pacer.pop_first());
+            if let Some((bytes, item)) = paced {
                 self.counts.delivered.add(bytes);
                 out.push(item);
+            } else if let Some(&(_, key, position)) = self.waiting.first() {
+                let before = self.waiting.len();
+                self.skip_to(now, key, position, out);
+                self.counts.forced_packets += (before - self.waiting.len()) as u64;
+            } else {
+                return;
             }
-        }
-        while (self.waiting.len() > held_packets_max || self.counts.held.bytes > held_bytes_max)
-            && let Some(&(_, key, position)) = self.waiting.first()
-        {
-            let before = self.waiting.len();
-            self.skip_to(now, key, position, out);
-            self.counts.forced_packets += (before - self.waiting.len()) as u64;
         }
     }
 }
@@ -481,8 +512,12 @@ mod tests {
         prop::collection::vec((packet, 0u64..30_000_000), 0..150)
     }
 
-    fn run(events: &[Event], has_extra_wakes: bool) -> (Vec<(Instant, usize)>, OrderCounts) {
-        let mut restorer = OrderRestorer::<usize>::new(CONFIG);
+    fn run(
+        events: &[Event],
+        pace: Option<BitRate>,
+        has_extra_wakes: bool,
+    ) -> (Vec<(Instant, usize)>, OrderCounts) {
+        let mut restorer = OrderRestorer::<usize>::new(OrderConfig { pace, ..CONFIG });
         let (mut now, mut delivered) = (Instant::START, Vec::new());
         let mut out = Vec::new();
         let last = [(None, 1_000_000_000)];
@@ -491,7 +526,7 @@ mod tests {
             while let Some(wake) = restorer.next_wake().filter(|&wake| wake < end) {
                 assert!(wake >= now, "a wake in the past");
                 restorer.wake(wake, &mut out);
-                assert!(!out.is_empty(), "a wake for nothing");
+                assert!(pace.is_some() || !out.is_empty(), "a wake for nothing");
                 delivered.extend(out.drain(..).map(|item| (wake, item)));
             }
             now = end;
@@ -513,23 +548,32 @@ mod tests {
         (delivered, restorer.counts())
     }
 
+    fn pace() -> impl Strategy<Value = Option<BitRate>> {
+        prop::option::of((10_000u64..1_000_000_000).prop_map(BitRate))
+    }
+
     proptest! {
         /// Given any packets, expect each to be delivered once, within the hold time and the memory.
         /// Given wakes that nothing asked for in addition, expect the same at the same nanoseconds.
         #[test]
-        fn every_packet_is_delivered_once_and_wakes_are_exact(events in events()) {
-            let quiet = run(&events, false);
-            prop_assert_eq!(&run(&events, true), &quiet);
+        fn every_packet_is_delivered_once_and_wakes_are_exact(events in events(), pace in pace()) {
+            let quiet = run(&events, pace, false);
+            prop_assert_eq!(&run(&events, pace, true), &quiet);
             let mut items: Vec<_> = quiet.0.iter().map(|&(_, item)| item).collect();
             items.sort_unstable();
             let pushed = events.iter().enumerate().filter(|(_, event)| event.0.is_some());
             prop_assert_eq!(items, pushed.map(|(number, _)| number).collect::<Vec<_>>());
         }
 
-        /// Given a flow whose packets are delayed by less than the hold time, expect them in order.
+        /// Given a flow whose packets are delayed by less than the hold time, expect them in order at any pace, the last one
+        /// within another hold time.
         #[test]
-        fn order_is_restored_within_the_hold_time(delays in prop::collection::vec(0u64..100, 1..60)) {
-            let config = OrderConfig { held_packets_max: 1_000, held_bytes_max: 1 << 30, ..CONFIG };
+        fn order_is_restored_within_the_hold_time(
+            delays in prop::collection::vec(0u64..100, 1..60),
+            pace in pace(),
+        ) {
+            let held_bytes_max = 1 << 30;
+            let config = OrderConfig { pace, held_packets_max: 1_000, held_bytes_max, ..CONFIG };
             let mut restorer = OrderRestorer::new(config);
             let mut arrivals: Vec<_> =
                 (0u32..).zip(&delays).map(|(number, delay)| (u64::from(number) + delay, number)).collect();
@@ -538,6 +582,12 @@ mod tests {
             for (at, number) in arrivals {
                 restorer.push(ms(at), 1, number, 1_000, number, &mut out);
             }
+            let mut last = Instant::START;
+            while let Some(wake) = restorer.next_wake() {
+                last = wake;
+                restorer.wake(wake, &mut out);
+            }
+            prop_assert!(last <= ms(delays.len() as u64 + 100) + HOLD);
             prop_assert_eq!(out, (0..delays.len() as u32).collect::<Vec<_>>());
             prop_assert_eq!(restorer.counts().late_packets, 0);
         }

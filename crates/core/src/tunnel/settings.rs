@@ -153,7 +153,7 @@ pub enum DeliverySettings {
     Ordered {
         /// The longest time that a packet waits for those before it.
         hold_time_ns: u64,
-        /// The rate at which a flow leaves after it has waited; `null` for at once.
+        /// The highest rate at which each flow leaves; `null` for any.
         #[serde(deserialize_with = "Option::deserialize")]
         pace_bps: Option<u64>,
     },

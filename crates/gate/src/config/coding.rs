@@ -29,7 +29,8 @@ const SLACK_NS: u64 = SECOND_NS / 10;
 const OVERFLOW_REPAIRS_MAX: f64 = 10.0;
 const OVERFLOW_WINDOW: u16 = 128;
 const THRESHOLD_SHARE: u64 = 10;
-const OVERFLOW_THRESHOLD_SHARE: u64 = 2;
+/// The queue has three of these.
+const OVERFLOW_THRESHOLD_THIRDS: u64 = 2;
 const OVERFLOW_HOLD_QUEUES: u64 = 2;
 const ORDER_HOLD_SHARE: u64 = 5;
 const HOLD_BUFFER_BYTES_MIN: u64 = 64_000;
@@ -153,17 +154,18 @@ impl Coding {
         for message in self.contradictions() {
             table.refuse_whole(message);
         }
-        let delays = ["titrated", "delayed"].contains(&self.titration);
-        let needs_queue = delays || self.overflow_repairs_ppm.is_some();
+        let waits = ["titrated", "delayed"].contains(&self.titration);
+        let has_overflow = self.overflow_repairs_ppm.is_some();
         let missing = match (self.rate, self.queue) {
             (None, _) => Some("rate"),
             (_, None) => Some("queue"),
             _ => None,
         };
-        if let Some(name) = missing.filter(|_| needs_queue && table.are_right()) {
-            let (setting, without) = match self.overflow_repairs_ppm {
-                Some(_) => ("overflow_repairs".to_owned(), "no overflow_repairs"),
-                None => (format!("titration {}", self.titration), "titration immediate"),
+        if let Some(name) = missing.filter(|_| (waits || has_overflow) && table.are_right()) {
+            let (setting, without) = match (waits, has_overflow) {
+                (false, _) => ("overflow_repairs".to_owned(), "no overflow_repairs"),
+                (_, false) => (format!("titration {}", self.titration), "titration immediate"),
+                _ => ("overflow_repairs".to_owned(), "titration immediate and no overflow_repairs"),
             };
             table.refuse_whole(format!(
                 "read {setting} without {name}; a gateway cannot see the link: write its {name}, or {without}"
@@ -182,9 +184,9 @@ impl Coding {
             )),
             _ => {}
         }
-        let of_order =
+        let order_settings =
             [("order_hold_time", &self.order_hold_time), ("order_pace", &self.order_pace)];
-        for (name, value) in of_order.into_iter().filter(|_| !self.order) {
+        for (name, value) in order_settings.into_iter().filter(|_| !self.order) {
             let Some(value) = value else { continue };
             found.push(format!(
                 "read {name} {} with order false; packets wait only for the order of their flow",
@@ -247,9 +249,9 @@ impl Coding {
             Some(_) => self.round_trip_ns.saturating_add(self.drain_time_ns(queue_bytes)),
             None => self.round_trip_ns,
         });
-        let threshold_share = match overflow {
-            Some(_) => OVERFLOW_THRESHOLD_SHARE,
-            None => THRESHOLD_SHARE,
+        let threshold_bytes = match overflow {
+            Some(_) => queue_bytes.saturating_mul(OVERFLOW_THRESHOLD_THIRDS) / 3,
+            None => queue_bytes / THRESHOLD_SHARE,
         };
         let delay_ns = self.delay.as_ref().map_or(0, |delay| delay.value);
         let order_hold_ns = self.order_hold_time.as_ref().map(|time| time.value);
@@ -266,9 +268,7 @@ impl Coding {
                 "immediate" => TitrationSettings::Immediate,
                 "delayed" => TitrationSettings::Delayed { delay_ns },
                 _ => TitrationSettings::Titrated {
-                    threshold_bytes: self
-                        .threshold
-                        .unwrap_or_else(|| (queue_bytes / threshold_share).max(1)),
+                    threshold_bytes: self.threshold.unwrap_or(threshold_bytes.max(1)),
                     hold_time_ns,
                 },
             },
@@ -282,8 +282,8 @@ impl Coding {
                     return self.hold_bytes(wait_ns, self.share_ppm().into(), 0);
                 }
                 // The link sends no more in that time.
-                let least = OVERFLOW_HOLD_QUEUES.saturating_mul(queue_bytes);
-                self.hold_bytes(wait_ns, MILLION, least)
+                let min_bytes = OVERFLOW_HOLD_QUEUES.saturating_mul(queue_bytes);
+                self.hold_bytes(wait_ns, MILLION, min_bytes)
             }),
             queue: QueueSettings {
                 rate_bps: self.rate.unwrap_or(UNKNOWN_RATE_BPS),
@@ -344,14 +344,14 @@ impl Coding {
     }
 
     /// A share of what the link sends in a wait.
-    fn hold_bytes(&self, wait_ns: u64, share_ppm: u64, least: u64) -> u64 {
+    fn hold_bytes(&self, wait_ns: u64, share_ppm: u64, min_bytes: u64) -> u64 {
         let bits = u128::from(self.rate.unwrap_or(UNKNOWN_RATE_BPS)) * u128::from(wait_ns);
         // In two steps: the product of all three may have more than 128 bits.
         let scale = u128::from(8 * SECOND_NS) * u128::from(MILLION);
         let whole = (bits / scale).saturating_mul(u128::from(share_ppm));
         let rest = (bits % scale) * u128::from(share_ppm) / scale;
         let bytes = u64::try_from(whole + rest).unwrap_or(u64::MAX);
-        bytes.max(least).clamp(HOLD_BUFFER_BYTES_MIN, HOLD_BUFFER_BYTES_MAX)
+        bytes.max(min_bytes).clamp(HOLD_BUFFER_BYTES_MIN, HOLD_BUFFER_BYTES_MAX)
     }
 }
 

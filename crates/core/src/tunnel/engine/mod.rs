@@ -186,6 +186,7 @@ impl Tunnel {
 
     fn send(&mut self, cx: &mut Cx<'_>, peer: usize, outer: Outer, bytes: u32, payload: Payload) {
         let flow = self.config.peers[peer].flow;
+        let source = matches!(payload, Payload::Source(_)).then_some(peer);
         let packet = Packet {
             id: PacketId::new(flow, self.config.origin, self.next_serial),
             created_at: cx.now(),
@@ -199,7 +200,7 @@ impl Tunnel {
         };
         self.next_serial += 1;
         self.accounts.create(bytes);
-        self.endpoint.on_sent(cx.now(), bytes);
+        self.endpoint.on_sent(cx.now(), bytes, source);
         cx.send(Self::OUTER, packet);
     }
 

@@ -186,7 +186,7 @@ impl Path {
             let to = (number, traffic, CONTROL_CLASS);
             let parts = [&self.scratch[..], &[]];
             if let Some(ip_bytes) = self.outbound.seal(now, &mut self.tunnel, to, parts) {
-                self.endpoint.on_sent(now, ip_bytes);
+                self.endpoint.on_sent(now, ip_bytes, None);
             }
         }
     }
@@ -318,6 +318,6 @@ impl Path {
     fn send_control(&mut self, now: Instant, datagram: &Datagram) {
         self.outbound.datagrams.push(datagram.to(), CONTROL_CLASS, datagram.bytes());
         let ip_bytes = sizes::ip_bytes(datagram.to(), datagram.bytes().len());
-        self.endpoint.on_sent(now, ip_bytes);
+        self.endpoint.on_sent(now, ip_bytes, None);
     }
 }

@@ -108,10 +108,11 @@ impl Outbound {
         to: (usize, &mut PeerTraffic, u8),
         (sent, symbol): (&mut SentClasses, &[u8]),
     ) {
-        let header = endpoint.on_source_sent(now, to.0, symbol);
+        let number = to.0;
+        let header = endpoint.on_source_sent(now, number, symbol);
         *sent.place(header.id) = to.2;
         if let Some(ip_bytes) = self.seal(now, tunnel, to, [&header.to_bytes(), symbol]) {
-            endpoint.on_sent(now, ip_bytes);
+            endpoint.on_sent(now, ip_bytes, Some(number));
         }
     }
 }
@@ -144,7 +145,7 @@ impl Path {
                 let parts = [&uncoded_header()[..], packet];
                 let (tunnel, to) = (&mut self.tunnel, (number, traffic, class));
                 if let Some(ip_bytes) = self.outbound.seal(now, tunnel, to, parts) {
-                    self.endpoint.on_sent(now, ip_bytes);
+                    self.endpoint.on_sent(now, ip_bytes, None);
                 }
             }
         }
@@ -217,7 +218,7 @@ impl Path {
             let to = (number, traffic, sender.sent.of_repair(header.id));
             let parts = [&header.to_bytes()[..], symbol];
             if let Some(ip_bytes) = self.outbound.seal(now, &mut self.tunnel, to, parts) {
-                self.endpoint.on_sent(now, ip_bytes);
+                self.endpoint.on_sent(now, ip_bytes, None);
             }
         }
     }
