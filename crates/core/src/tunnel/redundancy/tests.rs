@@ -391,7 +391,7 @@ proptest! {
     }
 }
 
-/// Given 1.15 repair symbols for each drop, expect 115 for 100 drops in a row, which the cap of 10 % would not allow,
+/// Given 1.15 repair symbols for each drop, expect 115 for 100 consecutive drops, which the cap of 10 % would not allow,
 /// each for the window of overflow, and none without the setting.
 #[test]
 fn drops_of_the_queue_cause_repair_beyond_the_cap() {
