@@ -221,6 +221,7 @@ fn the_ends_of_a_tunnel_are_hosts_of_a_lab() {
             "kind": "tunnel",
             "classifier": {"packet_size_bytes": 100, "classes": null, "young_bytes": 0},
             "redundancy": {"kind": "fixed", "redundancy_ppm": 100_000, "window_symbols": 64},
+            "overflow": null,
             "titration": {"kind": "immediate"},
             "hold_bytes": 64_000,
             "queue": {"rate_bps": 10_000_000, "capacity_bytes": 60_000, "packet_overhead_bytes": 0},
