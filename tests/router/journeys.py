@@ -47,7 +47,10 @@ _STREAM_BYTES: Final = 200_000
 _EXPEDITED_FORWARDING: Final = 46 << 2
 _MANY: Final = 24
 _BURST: Final = 1_000
-_REUSED_PORT: Final = 41_000
+# Below the range of which the kernel gives ports to other sockets of the client.
+_REUSED_PORT: Final = 31_000
+# While a socket that had the port has not ended, on the client itself.
+_PORT_IN_USE: Final = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 _REUSES: Final = 10
 _FAST_OPEN_DATA: Final = 1_300
 # linux/in6.h; Python has the option, not the layout: next header, length, PadN of 4 bytes.
@@ -303,7 +306,7 @@ def _download_from_reused_port(trip: Trip) -> str:
         try:
             return _short_download(trip, address, source_port=port)
         except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL or time.monotonic() > deadline_s:
+            if error.errno not in _PORT_IN_USE or time.monotonic() > deadline_s:
                 raise
             time.sleep(0.001)
 

@@ -13,7 +13,7 @@
 //! They draw on one allowance, which fills by the cap with each source symbol, so that no prefix of the
 //! session has more of their repair than the cap. A fourth rule is for a sender that knows the link's own queue:
 //!
-//! - *On overflow*: for each source symbol that the queue drops, somewhat more than one repair symbol is made
+//! - *On overflow*: for each source symbol that the queue drops, the repair symbols that the setting asks for (1) are made
 //!   at once. The drops bound it, not the cap: bursts of them are denser than any share of the sources.
 
 mod control_law;
