@@ -152,7 +152,7 @@ def test_a_lab_that_fails_or_is_closed_runs_no_program() -> None:
         assert left.stdout is not None
         assert left.stdout.readline() == b"ready\n"
         lab.run("island", ["ip", "link", "del", "dev", "link"])
-        wait_until(lambda: lab.report()["invalid"], "the link has not failed")
+        wait_until(lambda: lab.report()["failure"], "the link has not failed")
         with pytest.raises(InvalidRunError, match="the link has failed"):
             lab.run("island", ["true"])
     assert left.wait(20) == 128 + signal.SIGKILL

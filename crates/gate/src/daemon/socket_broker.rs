@@ -14,9 +14,11 @@ use crate::transparent::{Direct, Sockets};
 
 /// More are asked for when no more than these are left, so that the worker does not wait for them.
 const FEW: usize = DESCRIPTORS_MAX / 2;
-/// Far longer than the privileged part takes to open sockets, and short beside the time after which a SYN is repeated. While
-/// it hangs, the worker does not wait again.
-const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Far longer than the privileged part takes to open sockets, also on a busy machine, and shorter than the time after which a
+/// SYN is repeated. While it hangs, the worker does not wait again.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 400_000_000 };
+/// For the first ones: no connection is held yet, so nothing waits with the worker.
+const FIRST_WAIT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// What the worker asks for.
@@ -61,7 +63,7 @@ struct Pool {
 #[derive(Default)]
 struct Pools {
     pools: [[Pool; 2]; 2],
-    /// Whether the privileged part did not answer within [`WAIT`], and has not answered since.
+    /// Whether the privileged part did not answer in time, and has not answered since.
     is_late: bool,
 }
 
@@ -88,7 +90,7 @@ impl BrokeredSockets {
             pools.of(request).is_requested = sent.is_ok();
         }
         for request in Request::all() {
-            let _ = supply.receive(&mut pools, request);
+            let _ = supply.receive(&mut pools, request, FIRST_WAIT);
         }
         Self { pools: Mutex::new(pools), ..supply }
     }
@@ -99,9 +101,9 @@ impl BrokeredSockets {
     /// # Errors
     /// It has room for none, or the privileged part is gone, or does not answer: then the connection passes, instead of all
     /// that come after it.
-    fn receive(&self, pools: &mut Pools, request: Request) -> io::Result<()> {
+    fn receive(&self, pools: &mut Pools, request: Request, wait: Timespec) -> io::Result<()> {
         let mut channel = [PollFd::new(&self.channel, PollFlags::IN)];
-        let timeout = if pools.is_late { NO_WAIT } else { WAIT };
+        let timeout = if pools.is_late { NO_WAIT } else { wait };
         let ready = rustix::io::retry_on_intr(|| poll(&mut channel, Some(&timeout)))?;
         pools.is_late = ready == 0;
         if pools.is_late {
@@ -130,7 +132,7 @@ impl Sockets for BrokeredSockets {
             pool.is_requested = true;
         }
         while pools.of(request).sockets.is_empty() && pools.of(request).is_requested {
-            self.receive(&mut pools, request)?;
+            self.receive(&mut pools, request, WAIT)?;
         }
         let socket = pools.of(request).sockets.pop();
         socket.ok_or_else(|| io::Error::other("the privileged part has no more sockets"))
@@ -152,7 +154,35 @@ pub(super) fn run_broker(channel: &OwnedFd, sockets: &Direct) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::handover::pair;
     use super::*;
+
+    /// Given a privileged part that does not run for 200 ms at the start, and then does not before it answers another request,
+    /// expect the worker to have sockets, so that no connection passes unsplit.
+    #[test]
+    fn a_worker_waits_for_a_privileged_part_that_is_late() {
+        let (worker, privileged) = pair().expect("two sockets");
+        let late = Duration::from_millis(200);
+        let broker = std::thread::spawn(move || {
+            let mut requests = 0;
+            while let Some(request) = receive(&privileged).ok().and_then(|it| Request::parse(&it.0))
+            {
+                if requests == 0 || requests == Request::all().count() {
+                    std::thread::sleep(late);
+                }
+                requests += 1;
+                send(&privileged, &request.message(), &[privileged.as_fd()]).expect("it reads");
+            }
+        });
+        let sockets = BrokeredSockets::new(worker);
+        for _ in 0..3 {
+            sockets.take(Side::Lan, Version::V4).expect("a socket");
+        }
+        drop(sockets);
+        broker.join().expect("it ends");
+    }
 
     #[test]
     fn every_request_is_parsed_and_nothing_else() {
