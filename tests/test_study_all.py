@@ -16,7 +16,7 @@ from test_study_hermes import FEW
 from test_study_snip import REDUCED
 
 from bentpipe.simulation import Threads
-from bentpipe.studies.auckland import study as auckland
+from bentpipe.studies.auckland import cells as auckland_cells, study as auckland
 from bentpipe.studies.base import inputs
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.work import Work
@@ -47,12 +47,16 @@ def each_study(*names: str) -> list[Any]:
 
 
 # The tables with columns of their own.
-OTHER_FILES = {"snip": {"facts.csv"}, "osu": {"rise.csv", "fairness.csv", "sensitivity.csv"}}
+OTHER_FILES = {
+    "snip": {"facts.csv"},
+    "osu": {"rise.csv", "fairness.csv", "sensitivity.csv"},
+    "auckland": {"checks.csv"},
+}
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Five cases of hermes, a second of iperf for snip, and 2 Mbit/s for auckland."""
+    """Five cases of hermes, a second of iperf for snip, 2 Mbit/s and equal runs for auckland."""
     scenario_of = inputs.load_scenario
 
     def scenario(study: str) -> dict[str, Any]:
@@ -69,6 +73,7 @@ def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None
         # `test_study_jpl.py` draws its charts.
         request.getfixturevalue("undrawn")
     monkeypatch.setattr(hermes, "PARTS", FEW)
+    monkeypatch.setattr(auckland_cells, "MORE_RUNS", 1)
     monkeypatch.setattr(inputs, "load_scenario", scenario)
 
 

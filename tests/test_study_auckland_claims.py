@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from conftest import ROOT
 
 from bentpipe.studies.auckland import cells, claims, measure, runs
-from bentpipe.studies.auckland.cells import CODED, IMMEDIATE, TITRATED, Cell, LinkPath
+from bentpipe.studies.auckland.cells import TUNNELS, Cell, LinkPath
 from bentpipe.studies.auckland.claims import (
     TESTS,
     Context,
@@ -21,6 +22,7 @@ from bentpipe.studies.auckland.claims import (
 from bentpipe.studies.auckland.measure import area
 from bentpipe.studies.auckland.views import bound_text
 from bentpipe.studies.base.comparison import Measurement, Samples
+from bentpipe.studies.base.tables import columns
 
 SMALL, LARGE = cells.QUEUES_KB
 NO_GAIN = "PEPsal gives no overall gain over the plain link under load"
@@ -88,7 +90,7 @@ def test_one_run_does_not_decide_what_is_about_a_value(
     """Given "about", from 1 to 2, expect an answer only with an interval."""
     near = Rule(bound="at_least", value=1, about_to=2, effect="gain", reason="for the test")
     decision = Decision(near, (Effect("gain", Samples(values), (1,)),))
-    decided = Decided(claims.read_claims()[0], decision, {}, {})
+    decided = Decided(claims.read_claims()[0], decision, claims.Mechanism("", ""), {}, {})
     assert bound_text(decided).endswith(f"all within 1 to 2: {answer}")
 
 
@@ -179,12 +181,13 @@ def test_a_claim_about_load_is_not_decided_on_an_idle_link() -> None:
 def coded_world(
     totals: Sequence[float], transfers: Sequence[float], pings: tuple[float, float]
 ) -> Context:
-    """Return a world of all paths: goodputs of plain, PEP, immediate and titrated, of both queues.
+    """Return a world of all paths: goodputs of plain, PEP, coded and titrated, of both queues.
 
     The large queue has twice the total goodput. Two equal seeds, at 1 and 9 channels, 9 of which
     saturate the link.
     """
-    kinds = (PLAIN,), (PEP,), IMMEDIATE, TITRATED
+    titrated = tuple(path for path in TUNNELS if path is not LinkPath.CODED)
+    kinds = (PLAIN,), (PEP,), (LinkPath.CODED,), titrated
     of_total, of_transfer = (
         {path: value for paths, value in zip(kinds, values, strict=True) for path in paths}
         for values in (totals, transfers)
@@ -213,11 +216,12 @@ def test_a_world_like_the_source_s_keeps_the_claims_about_coding() -> None:
     gain, titration, times, queue, beats = (test.decide(context) for test in CODING_TESTS.values())
     assert gain.decisive.values.mean == pytest.approx(20)
     assert titration.decisive.values.mean == pytest.approx(1)
-    assert [titration.rule.is_about(each.values) for each in titration.effects] == [True, True]
+    assert [titration.rule.is_about(each.values) for each in titration.effects] == [True]
     assert times.decisive.values.mean == pytest.approx(9)
     assert {round(each.values.mean or 0, 1) for each in queue.effects} == {100.0, 78.6}
-    # At each number of channels, over both others, for each coded path.
-    assert len(beats.effects) == 2 * 2 * len(CODED)
+    # At each number of channels, over both others, for each coded path, of which one decides.
+    assert len(beats.effects) == 2 * 2 * len(TUNNELS)
+    assert len(beats.deciding) == 2 * 2
 
 
 @pytest.mark.parametrize(
@@ -241,16 +245,38 @@ def test_each_claim_about_coding_can_be_broken_alone(
     assert list(found.values()).count(Verdict.HOLDS) == 4
 
 
-def test_one_redundancy_that_gains_is_not_enough() -> None:
-    """10 % gains 20 %, 20 % loses 20 %: expect that the claim does not hold, and both by path."""
-    goodputs = {PLAIN: 5.0, LinkPath.CODED_10: 6.0, LinkPath.CODED_20: 4.0}
+def test_a_curve_that_is_reported_does_not_decide() -> None:
+    """Delayed repair loses 20 %, titrated gains 20 %: expect that the claim does not hold."""
+    goodputs = {PLAIN: 5.0, LinkPath.CODED: 4.0, LinkPath.TITRATED_20: 6.0}
     totals = {(SMALL, path): (value, value) for path, value in goodputs.items()}
     decision = TESTS[CODING].decide(made(totals, totals, {9: 95.0}))
     assert decision.verdict is Verdict.DOES_NOT_HOLD
     assert {path: each.verdict for path, each in decision.by_path().items()} == {
-        LinkPath.CODED_10: Verdict.HOLDS,
-        LinkPath.CODED_20: Verdict.DOES_NOT_HOLD,
+        LinkPath.CODED: Verdict.DOES_NOT_HOLD,
+        LinkPath.TITRATED_20: Verdict.HOLDS,
     }
+
+
+def test_the_load_at_which_a_claim_turns_skips_what_is_not_decided() -> None:
+    """Verdicts along the load: holds, not decided, does not hold, holds."""
+    gains = {1: (9.0, 9.0), 2: (0.0, 9.0), 3: (1.0, 1.0), 4: (9.0, 9.0)}
+    by_channels = {
+        n: Decision(rule("at_least", 5.0), (Effect("gain", Samples(values), (n,)),))
+        for n, values in gains.items()
+    }
+    mechanism = claims.Mechanism("for the test", "")
+    decided = Decided(claims.read_claims()[0], by_channels[1], mechanism, by_channels, {})
+    assert decided.turns_at == (3, 4)
+
+
+def test_each_claim_has_a_mechanism_and_evidence_that_was_measured() -> None:
+    context = coded_world((5.0, 5.0, 6.0, 7.0), (0.1, 0.2, 0.9, 0.9), (560.0, 1000.0))
+    for claim in claims.read_claims():
+        mechanism = claims.mechanism_of(claim, context)
+        assert mechanism.text
+        assert mechanism.evidence
+        figures = {column.name for column in columns("auckland", "figures")}
+        assert {figure for _, figure, _ in mechanism.evidence} <= figures
 
 
 def test_claims_about_coding_without_coded_cells_are_not_decided() -> None:
@@ -272,3 +298,23 @@ def test_every_claim_has_a_rule() -> None:
     assert {each.text for each in found} == set(TESTS)
     about = [each.text for each in found if TESTS[each.text].is_about_coding]
     assert about == [CODING, TITRATION, TEN_TIMES, CODED_QUEUE, BEATS] == list(CODING_TESTS)
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_the_page_has_each_claim_with_its_verdict_and_its_mechanism() -> None:
+    """What benches/auckland_page.py wrote is of the claims and mechanisms that there are."""
+    page = (ROOT / "docs" / "how-to" / "rerun-a-study.md").read_text(encoding="utf-8")
+    context = coded_world((5.0, 5.0, 6.0, 7.0), (0.1, 0.2, 0.9, 0.9), (560.0, 1000.0))
+    for claim in claims.read_claims():
+        rows = [
+            line
+            for line in page.splitlines()
+            if line.startswith(f"| {claim.figure} | {claim.text} |")
+        ]
+        (row,) = rows
+        assert row.split(" | ")[2] in set(Verdict)
+        mechanism = claims.mechanism_of(claim, context)
+        assert f"*{claim.text}*: {mechanism.text}." in page
+        assert mechanism.open in page

@@ -72,16 +72,16 @@ def outcome_of(job: Job) -> Outcome:
 def test_cells_are_named_from_the_left() -> None:
     assert study.cells_named("20:120") == tuple(Cell(20, 120, path) for path in LinkPath)
     assert study.cells_named("20:120:titrated 10 %") == (Cell(20, 120, LinkPath.TITRATED_10),)
-    assert study.cells_named("5:1000:pep, 5:1000:plain") == (
-        Cell(5, 1000, LinkPath.PEP),
-        Cell(5, 1000, LinkPath.PLAIN),
+    assert study.cells_named("10:1000:pep, 10:1000:plain") == (
+        Cell(10, 1000, LinkPath.PEP),
+        Cell(10, 1000, LinkPath.PLAIN),
     )
-    assert len(study.cells_named("100")) == 12
+    assert len(study.cells_named("90")) == 2 * len(LinkPath)
 
 
 @pytest.mark.parametrize("name", ["", "21", "20:121", "20:120:tunnel", "20:120:pep:1"])
 def test_cells_that_are_not_there_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=rf'cells: read "{name}".*as in 100:120:PEP'):
+    with pytest.raises(UsageError, match=rf'cells: read "{name}".*as in 90:120:PEP'):
         study.cells_named(name)
 
 
@@ -213,7 +213,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_compare_the_same_plan_in_both_engines(tmp_path: Path) -> None:
     """Given equal runs, expect no difference, and none at all of the run that was late."""
     notes: list[str] = []
-    outcome = run(tmp_path, "2:120:plain, 2:120:PEP", 20, notes)
+    outcome = run(tmp_path, "10:120:plain, 10:120:PEP", 20, notes)
     assert notes == ["2 runs in real time: about 48 s"]
     result = json.loads(json.dumps(outcome.to_json(), allow_nan=False))
     rows = result["cells"]
@@ -239,13 +239,13 @@ def test_rows_compare_the_same_plan_in_both_engines(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fake")
 def test_what_is_not_that_of_the_source_is_said(tmp_path: Path) -> None:
     """The shorter duration is assumed; the PEP is that of the study."""
-    outcome = run(tmp_path, "2:120:plain", 20)
+    outcome = run(tmp_path, "10:120:plain", 20)
     found = {each.name: each for each in outcome.inputs}
     for name, value in (("duration", "20"), ("traffic.1.start", "5"), ("traffic.1.duration", "10")):
         assert (found[name].value, found[name].unit) == (value, "s")
         assert found[name].provenance is Provenance.ASSUMED
     assert "accepts early" in found["gateways"].value
-    assert found["traffic.0.channels"].value == "2"
+    assert found["traffic.0.channels"].value == "10"
     report = outcome.report()
     assert "20 s instead of 600 s" in report
 
@@ -254,7 +254,7 @@ def test_what_is_not_that_of_the_source_is_said(tmp_path: Path) -> None:
 def test_the_mean_of_several_runs_is_compared_with_that_of_as_many_simulated(
     tmp_path: Path,
 ) -> None:
-    outcome = run(tmp_path, "2:120:plain", 20, runs=2)
+    outcome = run(tmp_path, "10:120:plain", 20, runs=2)
     for row in outcome.main.rows:
         assert len(row.simulated.values) == 2
         assert row["emulated"] == pytest.approx(row.simulated.mean)
@@ -266,15 +266,15 @@ def test_the_mean_of_several_runs_is_compared_with_that_of_as_many_simulated(
 @measures
 @needs("iperf3")
 @pytest.mark.thorough
-def test_two_channels_without_and_with_the_daemon(tmp_path: Path) -> None:
-    """Given 2 channels for 12 s, expect the simulated total and download time, plain and PEP.
+def test_ten_channels_without_and_with_the_daemon(tmp_path: Path) -> None:
+    """Given 10 channels for 12 s, expect the simulated total and download time, plain and PEP.
 
-    Some twenty downloads of a second or more. What is delivered depends on whether the last of them
+    Some eighty downloads of a second or more. What is delivered depends on whether the last of them
     have arrived at the end, so the tolerance of the total is wide; that of the median is 150 ms for
     the threads of clients and servers. The transfer of 6 s is in slow start for most of its time,
     and 0.35 s later than the simulated one: it must have delivered something.
     """
-    result = run(tmp_path, "2:120:plain, 2:120:PEP", 12).to_json()
+    result = run(tmp_path, "10:120:plain, 10:120:PEP", 12).to_json()
     rows = {(row["figure"], row["path"]): row for row in result["cells"]}
     late = {row["path"]: row["invalid"] for row in result["cells"] if row["invalid"] is not None}
     for path in {"plain", "PEP"} - set(late):

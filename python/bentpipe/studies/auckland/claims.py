@@ -1,10 +1,9 @@
 """The source's claims, each decided by changes between measured curves.
 
-A decision has a rule, effects and one of three verdicts. rules.csv and effects.csv were written
-down before the runs that decide them. The source says "titration" where it means that, so "coding"
-is a code whose repair is sent at once, and it has no settings, so a claim about coding must not
-depend on the redundancy: both immediate curves decide, and the titrated ones are reported with the
-verdict that each would have alone.
+A decision has a rule, effects and one of three verdicts. rules.csv has the bounds, effects.csv the
+curves. The source says "titration" where it means that, and its "coding" is, since 2018, a code
+whose repair is delayed: that curve decides what it says of coding. The other coded curves are
+reported with the verdict that each would have alone.
 """
 
 from __future__ import annotations
@@ -16,15 +15,11 @@ from typing import Any, Final, Literal
 
 from bentpipe.studies.auckland.cells import (
     BASE,
-    CODED,
-    IMMEDIATE,
-    ONE_CODED,
     SMALL_KB,
-    TITRATED,
+    TUNNELS,
     UNCODED,
     Cell,
     LinkPath,
-    Loads,
     Variant,
 )
 from bentpipe.studies.auckland.measure import (
@@ -196,21 +191,18 @@ class Context:
         """Return the numbers of channels, ascending."""
         return tuple(sorted({cell.channels for cell in self.measured}))
 
-    def coded(self, among: Sequence[int] | None = None) -> Channels:
-        """Return the numbers of channels, or those among some, at which there are coded cells."""
-        coded = {cell.channels for cell in self.measured if cell.path in CODED}
-        return tuple(n for n in (self.channels() if among is None else among) if n in coded)
+    def paths(self, names: str, after: LinkPath | None = None) -> list[LinkPath]:
+        """Return the curves that effects.csv names; a coded curve that was not run has no effect.
 
-    def paths(self, name: str, after: LinkPath | None = None) -> list[LinkPath]:
-        """Return the curves that effects.csv names; "same" and "immediate" refer to ``after``."""
-        if after is not None and name == "same":
+        "same" is ``after``, "tunnels" are all coded curves.
+        """
+        if after is not None and names == "same":
             return [after]
-        if after is not None and name == "immediate":
-            return [IMMEDIATE[TITRATED.index(after)]]
-        if name not in {"coded", "titrated"}:
-            return [LinkPath(path) for path in name.split(";") if path]
-        paths = {cell.path for cell in self.measured}
-        return [path for path in (CODED if name == "coded" else TITRATED) if path in paths]
+        measured = {cell.path for cell in self.measured}
+        if names == "tunnels":
+            return [path for path in TUNNELS if path in measured]
+        named = [LinkPath(name) for name in names.split(";") if name]
+        return [path for path in named if path in UNCODED or path in measured]
 
     def busy_percent(self, queue_kb: int, channels: int) -> float:
         """Return how busy the channels alone keep the plain link with this queue."""
@@ -227,7 +219,7 @@ class Context:
 
     def very_low(self, queue_kb: int) -> Channels:
         """Return the numbers of channels that are called "very low background load"."""
-        every = self.channels()
+        every = (n for n in self.channels() if n)
         return tuple(n for n in every if self.busy_percent(queue_kb, n) < VERY_LOW_PERCENT)
 
     def curve(self, figure: str, queue_kb: int, channels: Sequence[int], path: LinkPath) -> Curve:
@@ -244,16 +236,14 @@ class Context:
 
 
 # By name in rules.csv.
-_EACH: Final = "each coded"
+_EACH: Final = "each"
 _CHANNELS: Final[Mapping[str, Callable[[Context], Channels]]] = {
     "all": Context.channels,
-    "under load": lambda context: context.loaded(SMALL_KB),
     "very low load": lambda context: context.very_low(SMALL_KB),
-    "coded": Context.coded,
-    "coded under load": lambda context: context.coded(context.loaded(SMALL_KB)),
-    "coded saturated": lambda context: context.coded(context.saturated(SMALL_KB)),
-    "coded at the first load": lambda context: context.coded(context.loaded(SMALL_KB))[:1],
-    _EACH: Context.coded,
+    "under load": lambda context: context.loaded(SMALL_KB),
+    "the first load": lambda context: context.loaded(SMALL_KB)[:1],
+    "saturated": lambda context: context.saturated(SMALL_KB),
+    _EACH: Context.channels,
 }
 _CHANGES: Final[Mapping[str, Callable[[Curve, Curve], Samples]]] = {
     "gain": gain_percent,
@@ -277,7 +267,7 @@ class Test:
     @property
     def is_about_coding(self) -> bool:
         """Return whether the effects are of coded links."""
-        return all(line["after"] in {"coded", "titrated"} for line in self.lines)
+        return all(line["after"] in TUNNELS for line in self.lines)
 
     def decide(self, context: Context, channels: Channels | None = None) -> Decision:
         """Return the decision over the numbers of channels that count, or over these."""
@@ -292,7 +282,9 @@ class Test:
         change = _CHANGES[line["change"]]
         # An effect at each number of channels: a gain at one must not hide a loss at another.
         parts = [(n,) for n in channels] if self.channels == _EACH else [channels]
-        for after in context.paths(line["after"]):
+        decides = context.paths(line["after"])
+        others = [path for path in context.paths(line["reported"]) if path not in decides]
+        for after in (*decides, *others):
             befores: list[LinkPath | None] = [*context.paths(line["before"], after)]
             for before in befores or [None]:
                 for part in parts:
@@ -305,7 +297,7 @@ class Test:
                         change(first, values),
                         part,
                         after if self.is_about_coding else None,
-                        decides=line["after"] != "coded" or after in IMMEDIATE,
+                        decides=after in decides,
                     )
 
 
@@ -335,8 +327,31 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Mechanism:
+    """Why a claim holds or does not, and what would decide what the source leaves open.
+
+    ``evidence`` are measured figures of cells that show it.
+    """
+
+    text: str
+    open: str
+    evidence: tuple[tuple[Cell, str, Samples], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the sentences and the figures as plain data."""
+        return {
+            "mechanism": self.text,
+            "open": self.open,
+            "evidence": [
+                {**cell.labels, "figure": figure, **values.to_json("value")}
+                for cell, figure, values in self.evidence
+            ],
+        }
+
+
+@dataclass(frozen=True)
 class Decided:
-    """A claim with its decision, and where it holds.
+    """A claim with its decision, the mechanism, and where it holds.
 
     ``by_channels`` has the decisions with the same bound at each number of channels alone,
     ``variants`` those with other values of what the source does not give.
@@ -344,8 +359,21 @@ class Decided:
 
     claim: Claim
     decision: Decision
+    mechanism: Mechanism
     by_channels: Mapping[int, Decision]
     variants: Mapping[str, Decision]
+
+    @property
+    def turns_at(self) -> Channels:
+        """The numbers of channels at which the verdict is another than at the last decided one."""
+        turns, last = [], None
+        for channels, decision in self.by_channels.items():
+            if decision.verdict is Verdict.NOT_DECIDED:
+                continue
+            if last is not None and decision.verdict is not last:
+                turns.append(channels)
+            last = decision.verdict
+        return tuple(turns)
 
     def to_json(self) -> dict[str, Any]:
         """Return the claim, its verdict, the effect that decides and its seeds as plain data."""
@@ -358,6 +386,8 @@ class Decided:
             **decision.to_json(),
             **decision.rule.to_json(),
             "effects": [effect.to_json(decision.rule) for effect in decision.effects],
+            "turns_at_channels": list(self.turns_at),
+            **self.mechanism.to_json(),
             "by_channels": [
                 {"channels": number, **alone.with_paths()}
                 for number, alone in self.by_channels.items()
@@ -377,6 +407,21 @@ def read_claims() -> tuple[Claim, ...]:
     )
 
 
+def mechanism_of(claim: Claim, context: Context) -> Mechanism:
+    """Return why the claim holds or does not, with the measured figures of evidence.csv."""
+    (about,) = (
+        row for row in read_rows("auckland", "mechanisms.csv") if row["claim"] == claim.text
+    )
+    evidence = []
+    for row in read_rows("auckland", "evidence.csv"):
+        if row["claim"] == claim.text:
+            for channels in _CHANNELS[row["channels"]](context)[:1]:
+                cell = Cell(channels, int(row["queue_kB"]), LinkPath(row["path"]))
+                if cell in context.measured:
+                    evidence.append((cell, row["figure"], context.measured[cell][row["figure"]]))
+    return Mechanism(about["mechanism"], about["open"], tuple(evidence))
+
+
 def decide(
     claims: Sequence[Claim],
     context: Context,
@@ -387,60 +432,41 @@ def decide(
     decided = []
     for claim in claims:
         test = TESTS[claim.text]
-        channels = context.coded() if test.is_about_coding else context.channels()
-        by_channels = {number: test.decide(context, (number,)) for number in channels}
+        by_channels = {number: test.decide(context, (number,)) for number in context.channels()}
         contexts = coded_variants if test.is_about_coding else variants
         of_variants = {name: test.decide(varied) for name, varied in contexts.items()}
-        decided.append(Decided(claim, test.decide(context), by_channels, of_variants))
+        mechanism = mechanism_of(claim, context)
+        decided.append(Decided(claim, test.decide(context), mechanism, by_channels, of_variants))
     return tuple(decided)
 
 
-# The main cells have this redundancy, too; its variant has the same runs.
-_TWENTY: Final = "redundancy of 20 %"
-_INSTEAD: Final = {
-    LinkPath.CODED_20: LinkPath.CODED_10,
-    LinkPath.TITRATED_20: LinkPath.TITRATED_10,
-}
-
-
 def contexts(
-    described: Context,
-    variants: Sequence[Variant],
-    measured: Mapping[str, Measured],
-    loads: Loads,
-    few: int,
+    described: Context, variants: Sequence[Variant], measured: Mapping[str, Measured], few: int
 ) -> tuple[dict[str, Context], dict[str, Context]]:
     """Return what claims about the plain link and the PEP, and about coding, are decided with.
 
-    Both are by variant, those about coding with one redundancy. The first variant is the
+    Both are by variant, at the numbers of channels that it has. The first variant is the
     configuration as described, with as many runs as a variant has.
     """
-    base = {cell: measurement.first(few) for cell, measurement in described.measured.items()}
-    uncoded: dict[str, Measured] = {BASE.name: base}
-    coded: dict[str, Measured] = {BASE.name: base}
+    numbers = {cell.channels for of_variant in measured.values() for cell in of_variant}
+    base: Measured = {
+        cell: measurement.first(few)
+        for cell, measurement in described.measured.items()
+        if cell.channels in numbers
+    }
+    if not base:
+        return {}, {}
+    uncoded, coded = {BASE.name: base}, {BASE.name: base}
+    # Beside another code: what it is compared with.
+    others = {c: m for c, m in base.items() if c.path in {*UNCODED, LinkPath.CODED}}
     for variant in variants:
         of_variant = measured.get(variant.name, {})
         if of_variant and not variant.of_code:
             uncoded[variant.name] = of_variant
-        if of_variant and set(variant.paths) & set(CODED):
-            coded[variant.name] = {**base, **of_variant} if variant.of_code else of_variant
-    if len(coded) > 1:
-        moved = {
-            replace(c, path=_INSTEAD[c.path]): m for c, m in base.items() if c.path in _INSTEAD
-        }
-        coded[_TWENTY] = {**base, **moved}
+        if of_variant and set(variant.paths) & set(TUNNELS):
+            coded[variant.name] = {**others, **of_variant} if variant.of_code else of_variant
 
-    def chosen(
-        every: Mapping[str, Measured], channels: Sequence[int], paths: Sequence[LinkPath]
-    ) -> dict[str, Context]:
-        by_variant = {}
-        for name, of_variant in every.items() if len(every) > 1 else ():
-            some = {
-                c: m for c, m in of_variant.items() if c.channels in channels and c.path in paths
-            }
-            if some:
-                by_variant[name] = replace(described, measured=some)
-        return by_variant
+    def each(every: Mapping[str, Measured]) -> dict[str, Context]:
+        return {name: replace(described, measured=chosen) for name, chosen in every.items()}
 
-    all_coded = chosen(coded, loads.sweep, (*UNCODED, *ONE_CODED))
-    return chosen(uncoded, loads.variants, UNCODED), all_coded
+    return each(uncoded), each(coded)

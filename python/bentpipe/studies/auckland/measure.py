@@ -25,13 +25,15 @@ Measured = Mapping[Cell, Measurement]
 Curve = Mapping[int, float]
 
 
-def measure(work: Work, every: Sequence[Cell], runs: int, variant: Variant = BASE) -> Measured:
+def measure(work: Work, runs: Mapping[Cell, int], variant: Variant = BASE) -> Measured:
     """Run cells with a variant, each so many times; return the figures of their runs."""
     measured: dict[Cell, Measurement] = {}
     # The outcomes of all cells at once would take gigabytes.
-    for channels in dict.fromkeys(cell.channels for cell in every):
-        group = [cell for cell in every if cell.channels == channels]
-        measurements = work.measure((replace(cell, variant=variant.name) for cell in group), runs)
+    for channels in dict.fromkeys(cell.channels for cell in runs):
+        group = [cell for cell in runs if cell.channels == channels]
+        measurements = work.measure(
+            {replace(cell, variant=variant.name): runs[cell] for cell in group}
+        )
         measured |= zip(group, measurements.values(), strict=True)
     return measured
 

@@ -22,6 +22,7 @@ from bentpipe.units import NS_PER_S
 # Of entries of `traffic`; the others are the uncoded half of the channels.
 BACKGROUND, TRANSFER, PING, OTHERS = "channels", "iperf3", "ping", "others"
 TOTAL, TRANSFER_GOODPUT = "total_goodput_mbps", "iperf3_goodput_mbps"
+LEFT = "left_mbps"
 BACKGROUND_BUSY = "background_busy_percent"
 QUEUE_IDLE, QUEUE_FULL = "queue_idle_percent", "queue_full_percent"
 PING_MEAN, PING_P95, PING_MAX = "ping_mean_ms", "ping_p95_ms", "ping_max_ms"
@@ -57,8 +58,12 @@ def figures(outcome: Outcome) -> dict[str, float]:
     empty_ns, full_ns = (
         float(outcome.column("directions", f"queue_{state}_ns")[0]) for state in ("empty", "full")
     )
+    total_mbps = float(delivered[is_tcp].sum()) * 8 / stop_s / 1e6
+    channels_mbps = total_mbps - float(delivered[transfer]) * 8 / stop_s / 1e6
     return {
-        TOTAL: float(delivered[is_tcp].sum()) * 8 / stop_s / 1e6,
+        TOTAL: total_mbps,
+        # What the channels leave to the transfer.
+        LEFT: payload_rate_mbps(plan) - channels_mbps,
         TRANSFER_GOODPUT: _transfer_mbps(outcome, transfer),
         BACKGROUND_BUSY: _background_busy_percent(outcome),
         QUEUE_IDLE: 100 * empty_ns / outcome.raw["end_ns"],

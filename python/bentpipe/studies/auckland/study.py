@@ -1,4 +1,4 @@
-"""The study: channels from none to beyond saturation, two queues, six curves."""
+"""The study: channels from none to a full link, two queues, seven curves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from bentpipe.plan import Plan
 from bentpipe.results import View
-from bentpipe.studies.auckland import cells, claims, measure, runs, views
+from bentpipe.studies.auckland import cells, checks, claims, measure, runs, views
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import (
     Array,
@@ -26,6 +26,7 @@ from bentpipe.studies.base.real_time import RealMeasurement, RealOutcome, RealWo
 from bentpipe.studies.base.work import Work
 
 CELLS: Final = "cells"
+CHECKS: Final = "checks"
 _NOTHING_PUBLISHED: Final = Tolerance(0.0, "points", "the source gives no numbers")
 
 
@@ -65,17 +66,24 @@ class AucklandOutcome(StudyOutcome):
             },
         }
 
+    def missed(self) -> list[str]:
+        """Return the published numbers that the sizes of downloads do not meet."""
+        return [row.name for row in self.comparisons[CHECKS].outside]
+
     def headline(self) -> list[str]:
         """Return each claim with its verdict."""
         return [views.claim_text(decided_claim) for decided_claim in self.decided]
 
     def terminal(self) -> Iterator[View | str]:
-        """Yield goodputs over channels and, below them, the claims."""
+        """Yield the checks, goodputs over channels and, below them, the claims."""
+        yield checks.view(self.comparisons[CHECKS])
+        yield ""
         for number in views.PUBLISHED:
             yield views.curves_view(self.measured, number)
             yield ""
         for decided_claim in self.decided:
             yield views.claim_text(decided_claim)
+            yield f"  {views.mechanism_text(decided_claim.mechanism)}"
             at = views.verdicts_text(decided_claim.by_channels, "at")
             yield f"  By the number of channels: {at}."
             if decided_claim.variants:
@@ -101,13 +109,15 @@ class AucklandOutcome(StudyOutcome):
             **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
             "tolerances": (),
+            "checks_table": checks.view(self.comparisons[CHECKS]),
             "claims_table": views.claims_view(self.decided),
+            "mechanisms_table": views.mechanisms_view(self.decided),
             "channels_tables": by_channels,
             "variants_tables": by_variant,
             "mixed_table": tables.view("auckland", "mixed", mixed),
             "cells_table": tables.view("auckland", "cells", self.main.rows),
             "claim_rules": claims,
-            "loads_of_sweep": ", ".join(map(str, self.loads.sweep)),
+            "loads_of_variants": ", ".join(map(str, self.loads.variants)),
             "runs": self.configuration["runs_of_a_cell"],
             "few": self.configuration["runs_of_a_cell_in_a_variant"],
         }
@@ -119,23 +129,27 @@ def run(
     loads: cells.Loads | None = None,
     variants: Sequence[cells.Variant] | None = None,
 ) -> AucklandOutcome:
-    """Simulate all cells and the variants, then read the claims and decide them.
+    """Simulate all cells, the checks and the variants, then read the claims and decide them.
 
     A variant has at most 3 runs. ``loads`` are the numbers of channels (None: those of the study).
     """
     loads = cells.LOADS if loads is None else loads
     variants = cells.VARIANTS if variants is None else variants
     few = min(work.runs, cells.MAX_VARIANT_RUNS)
-    main = cells.main_cells(loads)
-    varied = [(variant, cells.variant_cells(variant, loads)) for variant in variants]
-    halved = cells.cells((loads.mixed,) if loads.mixed else (), cells.MIXED_PATHS)
-    halved_runs = min(work.runs, cells.MAX_MIXED_RUNS)
+    main = {cell: cells.runs_of(cell, work.runs) for cell in cells.main_cells(loads)}
+    varied = [
+        (variant, dict.fromkeys(cells.variant_cells(variant, loads), few)) for variant in variants
+    ]
+    halved_cells = cells.cells((loads.mixed,) if loads.mixed else (), cells.MIXED_PATHS)
+    halved = dict.fromkeys(halved_cells, min(work.runs, cells.MAX_MIXED_RUNS))
     traced = cells.cells([number for number in loads.variants if number], cells.UNCODED)
-    work.total = len(traced) + len(main) * work.runs + len(halved) * halved_runs
-    work.total += sum(len(of_variant) for _, of_variant in varied) * few
-    by_cell = measure.measure(work, main, work.runs)
-    measured = {v.name: measure.measure(work, of_variant, few, v) for v, of_variant in varied}
-    mixed = measure.measure(work, halved, halved_runs, cells.HALVED)
+    checked = checks.cells()
+    work.total = len(traced) + len(checked) * work.runs + sum(main.values())
+    work.total += sum(sum(each.values()) for each in (halved, *(each for _, each in varied)))
+    by_cell = measure.measure(work, main)
+    by_check = work.measure(checked)
+    measured = {v.name: measure.measure(work, of_variant, v) for v, of_variant in varied}
+    mixed = measure.measure(work, halved, cells.HALVED)
     # One run of each, whose queue is sampled each second.
     sampled = {cell: replace(cell, variant=cells.SAMPLED.name) for cell in traced}
     traces = work.run(
@@ -143,23 +157,29 @@ def run(
     )
     # Every run is over: the source's claims may be read.
     published = claims.read_claims()
-    largest_mbps = runs.payload_rate_mbps(Plan.resolve(main[0].scenario()).data)
+    largest_mbps = runs.payload_rate_mbps(Plan.resolve(next(iter(main)).scenario()).data)
     context = claims.Context(by_cell, largest_mbps)
     return work.outcome(
         AucklandOutcome,
-        {CELLS: Comparison(tuple(_row(*pair) for pair in by_cell.items()))},
+        {
+            CELLS: Comparison(tuple(_row(*pair) for pair in by_cell.items())),
+            CHECKS: checks.comparison(by_check),
+        },
         {
             "runs_of_a_cell": work.runs,
             "runs_of_a_cell_in_a_variant": few,
-            "tunnels": {path.value: settings for path, settings in cells.TUNNELS.items()},
+            "tunnels": {
+                path.value: dict(zip(("hub", "terminal"), ends, strict=True))
+                for path, ends in cells.TUNNELS.items()
+            },
             "scenario": cells.configuration(),
         },
         about_runs=f"first seed {work.seed}; {work.runs} runs of each cell",
-        values=_values(main),
+        values=_values(tuple(main)),
         loads=loads,
         measured=by_cell,
         decided=claims.decide(
-            published, context, *claims.contexts(context, variants, measured, loads, few)
+            published, context, *claims.contexts(context, variants, measured, few)
         ),
         mixed=measure.shares(mixed),
         context_of_claims=context,

@@ -15,16 +15,24 @@ from bentpipe.report import INK, PALETTE, add_legend, from_zero, log_axis, new_f
 from bentpipe.results import Column, View
 from bentpipe.studies.auckland import runs
 from bentpipe.studies.auckland.cells import (
-    CODED,
     LARGE_KB,
     QUEUES_KB,
     SMALL_KB,
+    TUNNELS,
     UNCODED,
     Cell,
     LinkPath,
 )
-from bentpipe.studies.auckland.claims import Decided, Decision, Effect, Rule, Unit, Verdict
-from bentpipe.studies.auckland.measure import Measured
+from bentpipe.studies.auckland.claims import (
+    Decided,
+    Decision,
+    Effect,
+    Mechanism,
+    Rule,
+    Unit,
+    Verdict,
+)
+from bentpipe.studies.auckland.measure import Measured, ratio
 from bentpipe.studies.auckland.runs import SIZE_CLASSES, download_time
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Array, Samples
@@ -45,9 +53,11 @@ _MANY_EFFECTS: Final = 8
 
 
 def curves_view(measured: Measured, figure: int) -> View:
-    """Return a figure of the source as a table, with half of the 95 % intervals."""
+    """Return a figure of the source as a table, with half of the 95 % intervals.
+
+    Below a figure of the transfer is the bound: what the channels leave to it over the plain one.
+    """
     queue_kb, name, words = PUBLISHED[figure]
-    # Without the space six curves fit 80 columns.
     columns = [
         Column("channels", "channels"),
         *(
@@ -64,7 +74,21 @@ def curves_view(measured: Measured, figure: int) -> View:
         [n, *(by_cell.get(Cell(n, queue_kb, path)) for path in LinkPath)]
         for n in sorted({cell.channels for cell in measured})
     ]
-    return View(f"Figure {figure}: {words} [Mbit/s], queue of {queue_kb:,} kB", columns, rows)
+    title = f"Figure {figure}: {words} [Mbit/s], queue of {queue_kb:,} kB"
+    note = _bound_text(measured, queue_kb) if name == runs.TRANSFER_GOODPUT else ""
+    return View(title, columns, rows, note=note)
+
+
+def _bound_text(measured: Measured, queue_kb: int) -> str:
+    """Return how many times its plain goodput the transfer could have at most, by channels."""
+    times = {
+        cell.channels: ratio(of.by_seed(runs.TRANSFER_GOODPUT), of.by_seed(runs.LEFT)).mean
+        for cell, of in measured.items()
+        if (cell.queue_kb, cell.path) == (queue_kb, LinkPath.PLAIN)
+    }
+    bounds = [f"{n}: {tables.number(bound, 1)}" for n, bound in sorted(times.items()) if bound]
+    about = "What the channels leave of the link over the plain transfer, times, by channels"
+    return f"{about}: {', '.join(bounds)}." if bounds else ""
 
 
 def claim_text(decided_claim: Decided) -> str:
@@ -114,6 +138,36 @@ def _grouped(decisions: Mapping[Any, Decision], word: str) -> str:
     return "; ".join(
         f"{verdict.value} {word} {', '.join(of)}" for verdict, of in names.items() if of
     )
+
+
+def mechanism_text(mechanism: Mechanism) -> str:
+    """Return why a claim holds or does not, with its evidence and what would decide more."""
+    texts = [f"{mechanism.text}."]
+    if mechanism.evidence:
+        texts.append(f"Measured: {_evidence_text(mechanism)}.")
+    if mechanism.open:
+        texts.append(f"Not decided by the source: {mechanism.open}.")
+    return " ".join(texts)
+
+
+def _evidence_text(mechanism: Mechanism) -> str:
+    headings = {column.name: column.heading for column in tables.columns("auckland", "figures")}
+    return "; ".join(
+        f"{cell.title}: {headings[figure]} {margin_text(values)}"
+        for cell, figure, values in mechanism.evidence
+    )
+
+
+def mechanisms_view(decided: Sequence[Decided]) -> View:
+    """Return the mechanism of each claim, with the figures that show it."""
+    rows = []
+    for decided_claim in decided:
+        claim, mechanism = decided_claim.claim, decided_claim.mechanism
+        turns = ", ".join(map(str, decided_claim.turns_at)) or "nowhere"
+        verdict = decided_claim.decision.verdict.value
+        told = [mechanism.text, _evidence_text(mechanism), turns, mechanism.open]
+        rows.append([claim.figure, claim.text, verdict, *told])
+    return tables.view("auckland", "mechanisms", rows)
 
 
 def claims_view(decided: Sequence[Decided]) -> View:
@@ -184,15 +238,16 @@ def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_BLUE, _ORANGE, _GREEN, _RED = PALETTE[:4]
-# A colour is what the gateways do; a dashed line has twice the redundancy.
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE = PALETTE[:5]
+# A colour is what the gateways do; a dashed line is another setting of it.
 _STYLES: Final = {
     LinkPath.PLAIN: (_BLUE, "solid", "o"),
     LinkPath.PEP: (_ORANGE, "solid", "s"),
-    LinkPath.CODED_10: (_GREEN, "solid", "^"),
-    LinkPath.CODED_20: (_GREEN, "dashed", "^"),
-    LinkPath.TITRATED_10: (_RED, "solid", "v"),
-    LinkPath.TITRATED_20: (_RED, "dashed", "v"),
+    LinkPath.AT_ONCE: (_GREEN, "dashed", "^"),
+    LinkPath.CODED: (_GREEN, "solid", "^"),
+    LinkPath.TITRATED_10: (_RED, "dashed", "v"),
+    LinkPath.TITRATED_20: (_RED, "solid", "v"),
+    LinkPath.ON_OVERFLOW: (_PURPLE, "solid", "D"),
 }
 # Those over both queues, by name: figures of cells with labels, the curves, whether y is from zero.
 _GRIDS: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], Iterable[LinkPath], bool]]] = {
@@ -213,7 +268,7 @@ _GRIDS: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], Iterable[LinkPath]
             (runs.LOSS_AFTER, "Loss after decoding [%]"),
             (runs.REPAIR_SHARE, "Repair [% of bytes]"),
         ),
-        CODED,
+        TUNNELS,
         True,
     ),
 }
@@ -277,8 +332,7 @@ def _grid(
 
 def _download_figure(measured: Measured) -> Figure:
     """Draw the median time of downloads over their size, for two numbers of channels."""
-    coded = {cell.channels for cell in measured if cell.path in CODED}
-    every = sorted((coded or {cell.channels for cell in measured}) - {0})
+    every = sorted({cell.channels for cell in measured} - {0})
     chosen = [every[len(every) // 2], every[-1]] if every else [0, 0]
     figure, panels = new_figure(2, 2, height_in=6.0)
     x = list(range(len(SIZE_CLASSES)))
