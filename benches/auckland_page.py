@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.studies.auckland.cells import LinkPath
+from bentpipe.studies.auckland.cells import MORE_RUNS, TUNNELS, LinkPath
 
 BEGIN: Final = "<!-- made by benches/auckland_page.py -->\n"
 END: Final = "<!-- end -->\n"
@@ -50,14 +50,16 @@ def claims_table(result: dict[str, Any]) -> str:
         lowest = f"{claim['effect_of']} {_change(claim, unit)}"
         about = "; ".join(decides) if len(decides) <= _FEW else lowest
         turns = ", ".join(map(str, claim["turns_at_channels"])) or "nowhere"
-        rows.append([str(claim["figure"]), claim["claim"], claim["verdict"], about, turns])
-    headings = ["figure", "claim", "verdict", "effect, 95 % interval", "turns at (channels)"]
+        row = [str(claim["figure"]), claim["claim"], claim["verdict"], about]
+        rows.append([*row, str(claim["seeds"]), turns])
+    headings = ["figure", "claim", "verdict", "effect, 95 % interval", "seeds"]
+    headings.append("turns at (channels)")
     return _table(headings, rows)
 
 
 def reported_table(result: dict[str, Any]) -> str:
     """Return what each curve alone would decide of the claims about coding."""
-    curves = [path.value for path in LinkPath][2:]
+    curves = [path.value for path in TUNNELS]
     rows = []
     for claim in result["claims"]:
         by_path: dict[str, list[dict[str, Any]]] = {}
@@ -85,15 +87,15 @@ def mechanisms_list(result: dict[str, Any]) -> str:
     for number, claim in enumerate(result["claims"], start=1):
         text = f"{number}. *{claim['claim']}*: {claim['mechanism']}."
         if claim["open"]:
-            text += f" Not decided by the source: {claim['open']}."
+            text += f" Open: {claim['open']}."
         lines.append(text)
     return "\n".join(lines)
 
 
 def goodputs_table(result: dict[str, Any], queue_kb: int) -> str:
-    """Return total and transfer goodput of each curve by channels, and the bound of the latter.
+    """Return total and transfer goodput of each curve by channels.
 
-    The bound is what the channels leave of the link over what the plain transfer has.
+    The last column is what the channels leave beside the plain transfer over its goodput.
     """
     by_cell = {
         (cell["channels"], cell["path"]): cell
@@ -107,30 +109,59 @@ def goodputs_table(result: dict[str, Any], queue_kb: int) -> str:
         cells = [by_cell[number, curve] for curve in curves]
         texts = [f"{each['simulated']:.2f} / {each['iperf3_goodput_mbps']:.2f}" for each in cells]
         plain = by_cell[number, LinkPath.PLAIN.value]
-        bound = plain["left_mbps"] / plain["iperf3_goodput_mbps"]
-        rows.append([str(number), *texts, f"{bound:.1f}"])
-    return _table(["channels", *curves, "bound, times"], rows)
+        left = plain["left_mbps"] / plain["iperf3_goodput_mbps"]
+        rows.append([str(number), *texts, f"{left:.1f}"])
+    return _table(["channels", *curves, "left, times"], rows)
 
 
 def checks_table(result: dict[str, Any]) -> str:
     """Return the published numbers vs. the runs."""
     rows = []
     for row in result["checks"]["cells"]:
-        low, high = row["simulated_low"], row["simulated_high"]
-        interval = "" if low is None else f" ({low:.1f} to {high:.1f})"
-        kept = "no" if row["agreement"] == "outside" else "yes"
+        low, high, mean = (row[f"simulated{end}"] for end in ("_low", "_high", ""))
+        interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
+        kept = "yes" if row["agreement"] in {"within_interval", "within_tolerance"} else "no"
         bound = f"{row['bound'].replace('_', ' ')} {row['published']:g} {row['unit']}"
-        rows.append([row["quantity"], bound, f"{row['simulated']:.1f}{interval}", kept])
+        value = "not run" if mean is None else f"{mean:.2f}{interval}"
+        rows.append([row["quantity"], bound, value, kept])
     return _table(["quantity", "published", "simulated mean, 95 % interval", "kept"], rows)
+
+
+def halves_table(result: dict[str, Any]) -> str:
+    """Return the goodput of each half of the channels of which one is coded."""
+    rows = []
+    for row in result["half_uncoded"]:
+        changes = [
+            f"{row[f'{half}_mbps']:.2f} ({row[f'{half}_change_percent']:+.1f} %)"
+            for half in ("coded_half", "uncoded_half")
+        ]
+        rows.append([f"{row['queue_kB']:,} kB", row["path"], *changes])
+    return _table(["queue", "curve", "first half, Mbit/s", "second half, never coded"], rows)
+
+
+def variants_table(result: dict[str, Any]) -> str:
+    """Return the verdict on each claim with each variant that was tried."""
+    names = dict.fromkeys(
+        each["variant"] for claim in result["claims"] for each in claim["variants"]
+    )
+    claims = result["claims"]
+    rows = []
+    for name in names:
+        texts = []
+        for claim in claims:
+            tried = [each for each in claim["variants"] if each["variant"] == name]
+            unit = claim["effect_unit"]
+            texts.append(f"{tried[0]['verdict']}: {_change(tried[0], unit)}" if tried else "")
+        rows.append([name, *texts])
+    return _table(["instead", *(f"{each['figure']}: {each['claim']}" for each in claims)], rows)
 
 
 def tables(result: dict[str, Any]) -> str:
     """Return all tables of the page."""
     runs = result["configuration"]["runs_of_a_cell"]
-    first = result["configuration"]["first_seed"]
     return "\n\n".join(
         [
-            f"Seeds {first} to {first + runs - 1}. What older pages and traces give in numbers:",
+            "What older pages and traces give in numbers:",
             checks_table(result),
             "The claims:",
             claims_table(result),
@@ -139,10 +170,18 @@ def tables(result: dict[str, Any]) -> str:
             "What each coded curve alone would decide, of several effects by the one that is "
             "farthest on the wrong side:",
             reported_table(result),
-            "Total goodput / goodput of the transfer in Mbit/s with the queue of 120 kB:",
+            "Other values of what the source leaves open, with the effect that decides; empty "
+            "where a claim was not tried:",
+            variants_table(result),
+            "Total goodput / goodput of the transfer in Mbit/s with the queue of 120 kB, means of "
+            f"{runs} seeds, plain and PEP with up to 20 channels of {MORE_RUNS * runs}. Left is "
+            "what the channels leave beside the plain transfer, over its goodput:",
             goodputs_table(result, 120),
             "With the queue of 1,000 kB:",
             goodputs_table(result, 1000),
+            "With 90 channels of which only one half is coded, the goodput of each half, and its "
+            "change from that of the plain link:",
+            halves_table(result),
         ]
     )
 

@@ -30,6 +30,7 @@ from test_live import processes
 from bentpipe import Plan, Result, simulate
 from bentpipe._core import Stream
 from bentpipe.live import kernel_tcp, requirements
+from bentpipe.live.flow_report import FlowReport
 from bentpipe.live.requirements import delayed_plan, lead_time_ns
 from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plots import congestion_window, goodput
@@ -542,3 +543,15 @@ def test_a_link_above_the_capacity_is_refused(
     assert (
         "the link's rate of 16 Mbit/s is above the measured capacity of this machine" in called.err
     )
+
+
+def test_intervals_of_iperf3_may_lack_their_sum_or_their_streams() -> None:
+    """Given an interval without a sum, and one without streams, expect what the others have."""
+    first = {"end": 1.0, "bytes": 700, "snd_cwnd": 14_480, "rtt": 40_000}
+    last = {"end": 2.5, "bytes": 300, "snd_cwnd": 28_960, "rtt": 41_000}
+    intervals = [{"streams": [first]}, {"streams": []}, {"streams": [last], "sum": {"end": 2.5}}]
+    sender = {"end": {"sum_sent": {"bytes": 1_000}}, "intervals": intervals}
+    receiver = {"end": {"sum_received": {"bytes": 1_000, "end": 2.5}}, "intervals": intervals}
+    report = FlowReport.read_iperf3(sender, receiver)
+    assert [sample["time_ns"] for sample in report.samples] == [1_000_000_000, 2_500_000_000]
+    assert report.progress == [(0, 0), (1_000_000_000, 700), (2_500_000_000, 1_000)]

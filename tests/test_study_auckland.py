@@ -244,13 +244,11 @@ def test_json_has_each_claim_with_verdict_seeds_and_effect(small: AucklandOutcom
         assert each["verdict"] in set(Verdict)
         assert each["mechanism"]
         assert [found["channels"] for found in each["by_channels"]] == [0, 5, 40]
-        assert [found["variant"] for found in each["variants"]] == (
-            ["as described", "window of 128 symbols"]
-            if about_coding
-            else ["as described", "one server, at the hub"]
-        )
+        varied = "window of 128 symbols" if about_coding else "one server, at the hub"
         # 5 channels keep the slow link too busy for very low load.
-        if each["claim"] != MARKEDLY:
+        tried = ["as described", varied] if each["claim"] != MARKEDLY else []
+        assert [found["variant"] for found in each["variants"]] == tried
+        if tried:
             assert each["seeds"] == 2
             assert each["effect_low"] <= each["effect"] <= each["effect_high"]
             (decisive,) = (

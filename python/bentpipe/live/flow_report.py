@@ -81,7 +81,10 @@ class FlowReport:
 
     @classmethod
     def read_iperf3(cls, sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> Self:
-        """Return what the two programs of iperf3 report as JSON."""
+        """Return what the two programs of iperf3 report as JSON, of one stream.
+
+        On a busy machine an interval may lack the sum of its streams, or the streams.
+        """
         made = cls(error=sender.get("error") or receiver.get("error"))
         if (end := sender.get("end")) is not None:
             made.sent_bytes = int(end.get("sum_sent", {}).get("bytes", 0))
@@ -94,7 +97,7 @@ class FlowReport:
             for interval in sender["intervals"]:
                 for sample in interval["streams"][:1]:
                     row = {
-                        "time_ns": round(interval["sum"]["end"] * NS_PER_S),
+                        "time_ns": round(sample["end"] * NS_PER_S),
                         "cwnd_bytes": sample.get("snd_cwnd"),
                         "srtt_ns": sample.get("rtt", 0) * NS_PER_US or None,
                     }
@@ -106,8 +109,9 @@ class FlowReport:
                 made.end_ns = round(total["end"] * NS_PER_S)
             made.progress.append((0, 0))
             for interval in receiver["intervals"]:
-                received = made.progress[-1][1] + interval["sum"]["bytes"]
-                made.progress.append((round(interval["sum"]["end"] * NS_PER_S), received))
+                for sample in interval["streams"][:1]:
+                    received = made.progress[-1][1] + sample["bytes"]
+                    made.progress.append((round(sample["end"] * NS_PER_S), received))
         return made
 
 

@@ -99,15 +99,14 @@ class Variant:
     """Another value for something that the source does not give.
 
     ``settings`` are values of a cell's scenario by path, as in `set_values`; ``change`` changes
-    it in place after that. ``paths`` are the curves that are run with it. ``of_code``: it changes
-    the tunnel alone, so that the other curves are as described. With other sizes as many channels
-    are another load: there are ``channels_times`` as many as the cell says.
+    it in place after that. ``paths`` are the curves that are run with it; the others are as
+    described. With other sizes as many channels are another load: there are ``channels_times`` as
+    many as the cell says.
     """
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     paths: tuple[LinkPath, ...] = UNCODED
-    of_code: bool = False
     channels_times: int = 1
     change: Callable[[Data], None] = lambda _data: None
 
@@ -150,10 +149,11 @@ def _change_threshold(percent: int, data: Data) -> None:
         data["gateways"][end]["tunnel"]["threshold"] = f"{limit_kb * percent / 100:g} kB"
 
 
-# Groups of curves, as variants.yaml names them. Those of the code change the tunnel alone.
+# Groups of curves, as variants.yaml names them.
 _PATHS: Final[Mapping[str, tuple[LinkPath, ...]]] = {
     "uncoded": UNCODED,
     "all": tuple(LinkPath),
+    "PEP": (LinkPath.PEP,),
     "coded": (LinkPath.CODED, LinkPath.TITRATED_20),
     "delayed": (LinkPath.CODED,),
     "titrated": (LinkPath.TITRATED_20,),
@@ -161,7 +161,7 @@ _PATHS: Final[Mapping[str, tuple[LinkPath, ...]]] = {
 
 
 def _variant(data: Data) -> Variant:
-    paths, tcp = data.get("paths", "uncoded"), data.get("tcp", {})
+    tcp = data.get("tcp", {})
     places = [f"traffic.{name}.tcp" for name in (BACKGROUND, TRANSFER)]
     places += [f"gateways.*.pep.{leg}_tcp" for leg in ("lan", "link")]
     settings = data.get("settings", {}) | (dict.fromkeys(places, tcp) if tcp else {})
@@ -174,8 +174,7 @@ def _variant(data: Data) -> Variant:
     return Variant(
         data["name"],
         settings,
-        _PATHS[paths],
-        of_code=paths not in {"uncoded", "all"},
+        _PATHS[data.get("paths", "uncoded")],
         channels_times=data.get("channels_times", 1),
         **change,
     )

@@ -21,6 +21,7 @@ from bentpipe.studies.auckland.cells import (
     Cell,
     LinkPath,
     Variant,
+    runs_of,
 )
 from bentpipe.studies.auckland.measure import (
     Curve,
@@ -156,6 +157,11 @@ class Decision:
                 )
         return {path: Decision(self.rule, effects) for path, effects in by_path.items()}
 
+    @property
+    def was_tried(self) -> bool:
+        """Return whether there are runs that decide."""
+        return any(effect.values.values for effect in self.deciding)
+
     def to_json(self) -> dict[str, Any]:
         """Return verdict, deciding effect and seeds as plain data."""
         effect = self.decisive
@@ -186,6 +192,8 @@ class Context:
 
     measured: Measured
     payload_rate_mbps: float
+    # The curves that are not as described.
+    changed: frozenset[LinkPath] = frozenset(LinkPath)
 
     def channels(self) -> Channels:
         """Return the numbers of channels, ascending."""
@@ -237,6 +245,8 @@ class Context:
 
 # By name in rules.csv.
 _EACH: Final = "each"
+# Of a range.
+_ENDS: Final = 2
 _CHANNELS: Final[Mapping[str, Callable[[Context], Channels]]] = {
     "all": Context.channels,
     "very low load": lambda context: context.very_low(SMALL_KB),
@@ -269,6 +279,13 @@ class Test:
         """Return whether the effects are of coded links."""
         return all(line["after"] in TUNNELS for line in self.lines)
 
+    @property
+    def curves(self) -> frozenset[LinkPath]:
+        """The curves that decide."""
+        lists = (line[key] for line in self.lines for key in ("before", "after"))
+        names = {name for of_line in lists for name in of_line.split(";")} - {"", "same"}
+        return frozenset(map(LinkPath, names))
+
     def decide(self, context: Context, channels: Channels | None = None) -> Decision:
         """Return the decision over the numbers of channels that count, or over these."""
         chosen = _CHANNELS[self.channels](context) if channels is None else channels
@@ -280,13 +297,16 @@ class Test:
     ) -> Iterator[Effect]:
         before_kb, after_kb = int(line["before_queue_kB"]), int(line["after_queue_kB"])
         change = _CHANGES[line["change"]]
-        # An effect at each number of channels: a gain at one must not hide a loss at another.
-        parts = [(n,) for n in channels] if self.channels == _EACH else [channels]
+        # An effect at each number of channels: a gain at one must not hide a loss at another, and
+        # two numbers say nothing of what is between them.
+        is_each = self.channels == _EACH or len(channels) == _ENDS
+        parts = [(n,) for n in channels] if is_each else [channels]
         decides = context.paths(line["after"])
         others = [path for path in context.paths(line["reported"]) if path not in decides]
         for after in (*decides, *others):
+            # Without a curve before it is a share; one that was not run leaves nothing to compare.
             befores: list[LinkPath | None] = [*context.paths(line["before"], after)]
-            for before in befores or [None]:
+            for before in befores if line["before"] else [None]:
                 for part in parts:
                     values = context.curve(line["figure"], after_kb, part, after)
                     first: Curve = dict.fromkeys(values, context.payload_rate_mbps)
@@ -434,7 +454,11 @@ def decide(
         test = TESTS[claim.text]
         by_channels = {number: test.decide(context, (number,)) for number in context.channels()}
         contexts = coded_variants if test.is_about_coding else variants
-        of_variants = {name: test.decide(varied) for name, varied in contexts.items()}
+        of_variants = {
+            name: decision
+            for name, varied in contexts.items()
+            if test.curves & varied.changed and (decision := test.decide(varied)).was_tried
+        }
         mechanism = mechanism_of(claim, context)
         decided.append(Decided(claim, test.decide(context), mechanism, by_channels, of_variants))
     return tuple(decided)
@@ -446,27 +470,26 @@ def contexts(
     """Return what claims about the plain link and the PEP, and about coding, are decided with.
 
     Both are by variant, at the numbers of channels that it has. The first variant is the
-    configuration as described, with as many runs as a variant has.
+    configuration as described, with as many runs as a variant has. The curves that a variant
+    does not change are as described.
     """
     numbers = {cell.channels for of_variant in measured.values() for cell in of_variant}
     base: Measured = {
-        cell: measurement.first(few)
+        cell: measurement.first(runs_of(cell, few))
         for cell, measurement in described.measured.items()
         if cell.channels in numbers
     }
     if not base:
         return {}, {}
-    uncoded, coded = {BASE.name: base}, {BASE.name: base}
-    # Beside another code: what it is compared with.
-    others = {c: m for c, m in base.items() if c.path in {*UNCODED, LinkPath.CODED}}
+    described = replace(described, measured=base)
+    uncoded, coded = {BASE.name: described}, {BASE.name: described}
+    others = {cell: measurement for cell, measurement in base.items() if cell.path in UNCODED}
     for variant in variants:
         of_variant = measured.get(variant.name, {})
-        if of_variant and not variant.of_code:
-            uncoded[variant.name] = of_variant
-        if of_variant and set(variant.paths) & set(TUNNELS):
-            coded[variant.name] = {**others, **of_variant} if variant.of_code else of_variant
-
-    def each(every: Mapping[str, Measured]) -> dict[str, Context]:
-        return {name: replace(described, measured=chosen) for name, chosen in every.items()}
-
-    return each(uncoded), each(coded)
+        changed = frozenset(variant.paths)
+        varied = replace(described, measured={**others, **of_variant}, changed=changed)
+        if of_variant and changed.intersection(UNCODED):
+            uncoded[variant.name] = varied
+        if of_variant and changed.intersection(TUNNELS):
+            coded[variant.name] = varied
+    return uncoded, coded

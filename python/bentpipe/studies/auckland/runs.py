@@ -32,6 +32,8 @@ REPAIR_SHARE, ORDER_WAIT = "repair_share_percent", "order_wait_mean_ms"
 _SIZE_EDGES: Final = (1, 10**3, 10**4, 10**5, 10**6, 10**7, 2**62)
 SIZE_CLASSES: Final = ("< 1 kB", "1-10 kB", "10-100 kB", "0.1-1 MB", "1-10 MB", ">= 10 MB")
 
+# When the transfer runs. There is a sample at each of these times.
+_TRANSFER_S: Final = (150, 450)
 # When the link carries no transfer, from and to: after all channels have started, and after the
 # transfer's last packets. There is a sample at each of these times, unless the run ends before.
 _ALONE_S: Final = ((30, 150), (480, 600))
@@ -59,11 +61,9 @@ def figures(outcome: Outcome) -> dict[str, float]:
         float(outcome.column("directions", f"queue_{state}_ns")[0]) for state in ("empty", "full")
     )
     total_mbps = float(delivered[is_tcp].sum()) * 8 / stop_s / 1e6
-    channels_mbps = total_mbps - float(delivered[transfer]) * 8 / stop_s / 1e6
     return {
         TOTAL: total_mbps,
-        # What the channels leave to the transfer.
-        LEFT: payload_rate_mbps(plan) - channels_mbps,
+        LEFT: payload_rate_mbps(plan) - _channels_mbps(outcome, names),
         TRANSFER_GOODPUT: _transfer_mbps(outcome, transfer),
         BACKGROUND_BUSY: _background_busy_percent(outcome),
         QUEUE_IDLE: 100 * empty_ns / outcome.raw["end_ns"],
@@ -89,6 +89,18 @@ def _transfer_mbps(outcome: Outcome, transfer: int) -> float:
     )
     (delivered_bytes,) = outcome.column("flow_samples", "delivered_bytes")[at_end]
     return float(delivered_bytes) * 8 * NS_PER_S / duration_ns / 1e6
+
+
+def _channels_mbps(outcome: Outcome, names: list[str]) -> float:
+    """Return the goodput of the channels beside the transfer."""
+    numbers = [n for n, name in enumerate(names) if name.startswith(BACKGROUND)]
+    is_channel = np.isin(outcome.column("flow_samples", "flow"), numbers)
+    at_ns = outcome.column("flow_samples", "time_ns")
+    delivered = outcome.column("flow_samples", "delivered_bytes")
+    start_bytes, end_bytes = (
+        float(delivered[is_channel & (at_ns == at_s * NS_PER_S)].sum()) for at_s in _TRANSFER_S
+    )
+    return (end_bytes - start_bytes) * 8 / (_TRANSFER_S[1] - _TRANSFER_S[0]) / 1e6
 
 
 def _background_busy_percent(outcome: Outcome) -> float:

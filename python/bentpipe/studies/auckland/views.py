@@ -55,7 +55,7 @@ _MANY_EFFECTS: Final = 8
 def curves_view(measured: Measured, figure: int) -> View:
     """Return a figure of the source as a table, with half of the 95 % intervals.
 
-    Below a figure of the transfer is the bound: what the channels leave to it over the plain one.
+    Below a figure of the transfer is what the channels leave beside the plain one, over it.
     """
     queue_kb, name, words = PUBLISHED[figure]
     columns = [
@@ -75,20 +75,20 @@ def curves_view(measured: Measured, figure: int) -> View:
         for n in sorted({cell.channels for cell in measured})
     ]
     title = f"Figure {figure}: {words} [Mbit/s], queue of {queue_kb:,} kB"
-    note = _bound_text(measured, queue_kb) if name == runs.TRANSFER_GOODPUT else ""
+    note = _left_text(measured, queue_kb) if name == runs.TRANSFER_GOODPUT else ""
     return View(title, columns, rows, note=note)
 
 
-def _bound_text(measured: Measured, queue_kb: int) -> str:
-    """Return how many times its plain goodput the transfer could have at most, by channels."""
+def _left_text(measured: Measured, queue_kb: int) -> str:
+    """Return how many times its goodput the plain transfer would have with all that is left."""
     times = {
         cell.channels: ratio(of.by_seed(runs.TRANSFER_GOODPUT), of.by_seed(runs.LEFT)).mean
         for cell, of in measured.items()
         if (cell.queue_kb, cell.path) == (queue_kb, LinkPath.PLAIN)
     }
-    bounds = [f"{n}: {tables.number(bound, 1)}" for n, bound in sorted(times.items()) if bound]
-    about = "What the channels leave of the link over the plain transfer, times, by channels"
-    return f"{about}: {', '.join(bounds)}." if bounds else ""
+    texts = [f"{n}: {tables.number(mean, 1)}" for n, mean in sorted(times.items()) if mean]
+    about = "What the channels leave beside the plain transfer over its goodput, times, by channels"
+    return f"{about}: {', '.join(texts)}." if texts else ""
 
 
 def claim_text(decided_claim: Decided) -> str:
@@ -126,7 +126,13 @@ def verdicts_text(decisions: Mapping[Any, Decision], word: str) -> str:
     texts = [
         f"{path.value}: {_grouped(alone, word)}"
         for path in LinkPath
-        if (alone := {key: paths[path] for key, paths in by_path.items() if path in paths})
+        if (
+            alone := {
+                key: paths[path]
+                for key, paths in by_path.items()
+                if path in paths and paths[path].was_tried
+            }
+        )
     ]
     return ". ".join(texts or [_grouped(decisions, word)])
 
@@ -146,7 +152,7 @@ def mechanism_text(mechanism: Mechanism) -> str:
     if mechanism.evidence:
         texts.append(f"Measured: {_evidence_text(mechanism)}.")
     if mechanism.open:
-        texts.append(f"Not decided by the source: {mechanism.open}.")
+        texts.append(f"Open: {mechanism.open}.")
     return " ".join(texts)
 
 
@@ -201,15 +207,23 @@ def decisions_view(
         columns.append(
             Column(name, f"figure {decided_claim.claim.figure}", decided_claim.claim.text)
         )
-    keys = list(decisions[0]) if decisions else []
-    # As texts, which a page folds.
-    rows = [[name, *(_decision_text(of_claim[name]) for of_claim in decisions)] for name in keys]
+    keys = dict.fromkeys(name for of_claim in decisions for name in of_claim)
+    # As texts, which a page folds. Where a claim was not tried, there is none.
+    rows = [
+        [
+            name,
+            *(_decision_text(of_claim[name]) if name in of_claim else "" for of_claim in decisions),
+        ]
+        for name in keys
+    ]
     return View(title, columns, rows)
 
 
 def _decision_text(decision: Decision) -> str:
     """Return verdict and effect, for each path if the effects are of single paths."""
-    by_path = {f"{path.value} ": alone for path, alone in decision.by_path().items()}
+    by_path = {
+        f"{path.value} ": alone for path, alone in decision.by_path().items() if alone.was_tried
+    }
     return "; ".join(
         f"{who}{part.verdict.value}: {value_text(part.decisive.values, part.rule.unit)}"
         for who, part in (by_path or {"": decision}).items()
