@@ -1,8 +1,11 @@
 //! What is remembered for a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::time::{Duration, Instant};
+
+/// Insertions that later ones replace, beyond as many as there are keys, before they are removed.
+const REPLACED_MAX: usize = 64;
 
 /// Keys that were inserted of late, each with a value.
 #[derive(Debug)]
@@ -11,14 +14,14 @@ pub(super) struct Recent<Key, Value = ()> {
     keys_max: usize,
     /// With the time of the last insertion.
     known: BTreeMap<Key, (Instant, Value)>,
-    /// The same keys from the oldest on.
-    inserted: BTreeSet<(Instant, Key)>,
+    /// Each insertion from the oldest on; those that a later one of the same key replaces are skipped.
+    inserted: VecDeque<(Instant, Key)>,
 }
 
 impl<Key: Copy + Ord, Value: Copy> Recent<Key, Value> {
     /// Each is remembered for so long from its last insertion on. The oldest of more than `keys_max` are forgotten.
     pub(super) fn new(remembered: Duration, keys_max: usize) -> Self {
-        Self { remembered, keys_max, known: BTreeMap::new(), inserted: BTreeSet::new() }
+        Self { remembered, keys_max, known: BTreeMap::new(), inserted: VecDeque::new() }
     }
 
     /// The value of a key that is remembered.
@@ -32,27 +35,41 @@ impl<Key: Copy + Ord, Value: Copy> Recent<Key, Value> {
     }
 
     pub(super) fn insert(&mut self, key: Key, value: Value, now: Instant) {
-        if let Some((before, _)) = self.known.insert(key, (now, value)) {
-            self.inserted.remove(&(before, key));
+        let before = self.known.insert(key, (now, value));
+        if before.is_none_or(|(at, _)| at != now) {
+            self.inserted.push_back((now, key));
         }
-        self.inserted.insert((now, key));
-        if self.inserted.len() > self.keys_max {
+        if self.known.len() > self.keys_max {
             self.forget_first();
         }
         self.forget_old(now);
+        if self.inserted.len() > 2 * self.known.len() + REPLACED_MAX {
+            let known = &self.known;
+            self.inserted.retain(|&(at, key)| known.get(&key).is_some_and(|last| last.0 == at));
+        }
     }
 
     /// Frees the memory of keys that are no longer remembered.
     pub(super) fn forget_old(&mut self, now: Instant) {
-        while let Some(&(at, _)) = self.inserted.first()
+        while let Some(&(at, _)) = self.inserted.front()
             && now.saturating_since(at) >= self.remembered
         {
-            self.forget_first();
+            self.pop_first();
         }
     }
 
     fn forget_first(&mut self) {
-        if let Some((_, key)) = self.inserted.pop_first() {
+        let most = self.known.len();
+        while self.known.len() == most && !self.inserted.is_empty() {
+            self.pop_first();
+        }
+    }
+
+    /// Forgets the key of the oldest insertion, unless a later one replaces it.
+    fn pop_first(&mut self) {
+        if let Some((at, key)) = self.inserted.pop_front()
+            && self.known.get(&key).is_some_and(|last| last.0 == at)
+        {
             self.known.remove(&key);
         }
     }
@@ -94,7 +111,18 @@ mod tests {
         }
         let known = [0, 1, 2, 3].map(|key| recent.contains(&key, SECONDS(4)));
         assert_eq!(known, [true, false, true, true]);
-        assert_eq!((recent.known.len(), recent.inserted.len()), (3, 3));
+        assert_eq!(recent.known.len(), 3);
+    }
+
+    /// Given a key that is inserted 1,000 times, expect the memory of few insertions.
+    #[test]
+    fn insertions_that_are_replaced_take_no_memory() {
+        let mut recent = Recent::new(Duration::from_secs(2_000), usize::MAX);
+        for at in 0..1_000 {
+            recent.insert(1, (), SECONDS(at));
+            assert!(recent.inserted.len() <= 2 + REPLACED_MAX, "{at} s");
+        }
+        assert!(recent.contains(&1, SECONDS(2_998)) && !recent.contains(&1, SECONDS(2_999)));
     }
 
     /// Given keys that are not remembered at all, expect none to take memory.
