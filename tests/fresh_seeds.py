@@ -16,7 +16,7 @@ from bentpipe.answers.catalog import class_of
 from bentpipe.answers.question import LinkQuestion
 from bentpipe.answers.runs import MIN_SEEDS, WORTH_PERCENT, Change, Estimate, Measurements
 from bentpipe.answers.usable import NEEDS
-from bentpipe.answers.variants import HOSTS, PLAIN
+from bentpipe.answers.variants import PLAIN
 
 SETS = 200
 
@@ -142,9 +142,10 @@ def _compared(answer: Answer, *pairs: Any) -> dict[Hashable, Change]:
 def _claimed(answer: Answer) -> list[Any]:
     """Return the pairs of which the first line of ``ask pep`` and ``ask coding`` tells."""
     facts, best = answer.facts, answer.facts["best"]
-    chosen = [facts["hosts"]] if answer.figures["advice"] == "hosts" else facts["boxes"]
+    remedy = facts["remedy"]
+    chosen = [remedy] if answer.figures["advice"] == "remedy" else facts["boxes"]
     pairs = [(each.load, each.variant, PLAIN) for each in chosen]
-    return [*pairs, (best.load, best.variant, HOSTS)]
+    return [*pairs, (best.load, best.variant, remedy.variant)]
 
 
 def _queues(answer: Answer) -> dict[Hashable, Change]:

@@ -96,7 +96,7 @@ def test_a_loss_without_a_gain_is_said() -> None:
 def test_a_remedy_without_a_box_that_is_as_good_is_the_headline(split: float) -> None:
     """Given times of -20 % by BBR at the hosts, and no better ones by a PEP, expect the former."""
     answer = judged(hosts={SHORT: -20}, pep_bbr={SHORT: split})
-    assert answer.figures["advice"] == "hosts"
+    assert answer.figures["advice"] == "remedy"
     assert answer.lines[0].startswith("BBR at the hosts gains (time of a short download -")
     assert answer.lines[0].endswith("does no better" if split else "shows no gain")
 

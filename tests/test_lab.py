@@ -172,6 +172,7 @@ def test_programs_have_their_side_input_and_signals(tmp_path: Path) -> None:
 
 @needs_lab
 @needs("bash")
+@needs("setsid")
 @pytest.mark.usefixtures("sat")
 def test_programs_have_the_terminal() -> None:
     """Given a shell on a terminal, expect Ctrl-C to end only the program that it runs."""

@@ -1,10 +1,11 @@
 """What questions compare with the plain link: the TCP of hosts, and functions of gateways.
 
-The remedy without a box, in the hosts' TCP, comes first: a box has to do better.
+Remedies without a box, in the hosts' TCP or a queue, come first: a box has to do better.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -12,8 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
+import numpy as np
+
 from bentpipe.answers.answer import Answer, Chart, columns, read_rows
 from bentpipe.answers.question import Entries, Functions, LinkQuestion
+from bentpipe.answers.queues import MIN_LIMIT_BYTES
 from bentpipe.answers.runs import (
     MANY_SEEDS,
     Change,
@@ -23,19 +27,23 @@ from bentpipe.answers.runs import (
 )
 from bentpipe.answers.trial import Trial
 from bentpipe.errors import RunsInterrupted, UsageError
+from bentpipe.plan.link import codel_fields
 from bentpipe.plan.plan import Plan
 from bentpipe.results.result import Result
 from bentpipe.results.views import View
 from bentpipe.text import counted
+from bentpipe.units import format_size
 
-# What is advised: a box, or the hosts' TCP; a box, if it is better than that; nothing.
-Advice = Literal["box", "hosts", "open", "none"]
+# What is advised: a box, or a remedy without one; a box, if it is better than that; nothing.
+Advice = Literal["box", "remedy", "open", "none"]
 
 # The congestion control of PEPs over the link. PEPsal, for GEO satellites, uses Hybla (Caini,
 # Firrincieli and Lacamera, PEPsal, IEEE VTC Spring 2006, abstract). BBR is the one that Linux and
 # proxies on it (FortiOS 8.0, "TCP congestion control enhancement with BBR") have beside CUBIC.
 PEP_CONTROLS: Final = ("hybla", "bbr")
 _LARGE_BUFFER: Final = "64 MiB"
+# Queues whose limits differ by less count as equal.
+_NEAR: Final = 0.1
 # More runs of a case take minutes, and are not suggested.
 _MAX_RUNS: Final = 100
 # Channels are adjusted until the load is this near to the one asked for.
@@ -53,10 +61,10 @@ Cases = Mapping[Case, Measurements]
 
 
 class Variant(NamedTuple):
-    """Settings of the hosts' TCP, a PEP at the hub, a tunnel with settings, or none of them.
+    """Settings of the hosts' TCP, a queue, a PEP at the hub, a tunnel, or none of them.
 
     ``title`` is for tables, ``name`` for sentences. ``pep`` is the congestion control of the PEP
-    over the link, unless the scenario or a setting has one.
+    over the link, unless the scenario or a setting has one. ``queue`` is the setting of a queue.
     """
 
     title: str
@@ -64,6 +72,7 @@ class Variant(NamedTuple):
     pep: str | None = None
     tunnel: Mapping[str, Any] | None = None
     tcp: Mapping[str, str] = {}
+    queue: str = ""
 
     @classmethod
     def of(cls, title: str, name: str, pep: str, order: str, **tunnel: str) -> Variant:
@@ -82,14 +91,15 @@ class Variant(NamedTuple):
 
     @property
     def settings(self) -> list[str]:
-        """The settings of all traffic, which override what was asked for."""
-        return [f"traffic.*.tcp.{name}={value}" for name, value in self.tcp.items()]
+        """The settings of all traffic and of the link, which override what was asked for."""
+        of_traffic = [f"traffic.*.tcp.{name}={value}" for name, value in self.tcp.items()]
+        return [*of_traffic, self.queue] if self.queue else of_traffic
 
 
 # What every question compares, by name.
 PLAIN, HOSTS = "plain", "hosts"
 PLAIN_LINK: Final = Variant("plain", "the plain link")
-# The cheapest remedy: no box in the path of all traffic, and QUIC has it, too.
+# No box in the path of all traffic, and QUIC has it, too.
 BBR_AT_HOSTS: Final = Variant(
     "BBR at hosts",
     "BBR at the hosts",
@@ -106,23 +116,80 @@ def pep(control: str) -> Variant:
     return Variant(f"PEP, {control}", f"a PEP with {control}", pep=control)
 
 
-def advice(box: Verdict, hosts: Verdict, beside: Verdict) -> Advice:
-    """Return what follows from the changes by a box, by the hosts' TCP, and from that to the box.
+def queue_remedies(question: LinkQuestion) -> dict[str, Variant]:
+    """Return other queues of the forward link, of one bandwidth-delay product: plain, and FQ-CoDel.
 
-    The hosts' TCP wins if it gains and the box has no gain over it, or none at all. What loses the
+    What is the link's own queue, or does not fit the link, is left out; a queue with classes is
+    left as it is.
+    """
+    wire, rtt_ns = question.directions[0], question.rtt_ns
+    own = wire["queue"]
+    if own["discipline"] == "strict_priority":
+        return {}
+    limit = "limit: 1bdp"
+    settings = {
+        "one_bdp": f"link.forward.queue={{discipline: drop_tail, {limit}}}",
+        "fq_codel": "link.forward.queue="
+        f"{{discipline: fq_codel, {codel_fields(rtt_ns, wire)}, {limit}}}",
+    }
+    variants = {}
+    for name, plan in question.fitting({name: [settings[name]] for name in settings}).items():
+        queue = plan.data["directions"][0]["queue"]
+        is_own = queue["discipline"] == own["discipline"] and _has_limit_near(own, queue)
+        if queue["limit"].get("value", 0) < MIN_LIMIT_BYTES or is_own:
+            continue
+        size = f"{format_size(queue['limit']['value'])} (one BDP)"
+        texts = {
+            "one_bdp": ("queue of 1 BDP", f"a queue of {size}"),
+            "fq_codel": ("FQ-CoDel", f"FQ-CoDel with {size}"),
+        }
+        variants[name] = Variant(*texts[name], queue=settings[name])
+    return variants
+
+
+def _has_limit_near(own: Mapping[str, Any], queue: Mapping[str, Any]) -> bool:
+    """Return whether a queue has nearly the limit of another one, in bytes, and the same target."""
+    if own.get("target_ns") != queue.get("target_ns") or "bytes" not in own["limit"]["unit"]:
+        return False
+    return math.isclose(own["limit"]["value"], queue["limit"]["value"], rel_tol=_NEAR)
+
+
+def advice(box: Verdict, remedy: Verdict, beside: Verdict) -> Advice:
+    """Return what follows from the changes by a box, by a remedy, and from that to the box.
+
+    The remedy wins if it gains and the box has no gain over it, or none at all. What loses the
     total gains nothing.
     """
-    hosts_gain, box_gains = (verdict.kind in ("gains", "mixed") for verdict in (hosts, box))
-    if hosts_gain and not (box_gains and beside.may_gain):
-        return "hosts"
+    remedy_gains, box_gains, is_better = (
+        verdict.kind in ("gains", "mixed") for verdict in (remedy, box, beside)
+    )
+    may_be_better = beside.may_gain and beside.kind != "loses"
+    if remedy_gains and not (box_gains and may_be_better):
+        return "remedy"
     if not box_gains:
         return "none"
-    return "box" if beside.having("gains") else "open"
+    return "box" if is_better else "open"
+
+
+def _strongest(
+    box: Verdict, remedies: Mapping[str, Verdict], to_box: Mapping[str, Verdict]
+) -> Verdict:
+    """Return the remedy that a box is compared with: it has to do better than each of them.
+
+    ``to_box`` are the changes from each remedy to the box.
+    """
+    winners = [
+        remedy for name, remedy in remedies.items() if advice(box, remedy, to_box[name]) == "remedy"
+    ]
+    if winners:
+        return decisive(winners)
+    gains = {name: to_box[name].net_percent for name in remedies}
+    return remedies[min(gains, key=lambda name: np.nan_to_num(gains[name], nan=math.inf))]
 
 
 @dataclass(kw_only=True, eq=False)
 class VariantQuestion(LinkQuestion):
-    """A question that compares boxes with the plain link, and with BBR at the hosts.
+    """A question that compares boxes with the plain link, and with remedies without a box.
 
     It states the boxes, the traffic of the runs at a load, and their figures. ``tables.csv`` names
     the figures that are compared, the first of which counts first.
@@ -140,6 +207,8 @@ class VariantQuestion(LinkQuestion):
     """The figures whose changes are drawn, if not all."""
     tried: ClassVar[Collection[str]]
     """The figures that runs in real time can be compared by."""
+    tries_queues: ClassVar = False
+    """Whether other queues are remedies."""
     more_pairs: ClassVar[Sequence[tuple[str, str]]] = ()
     """Variants that are compared, too, each with another one."""
 
@@ -159,8 +228,13 @@ class VariantQuestion(LinkQuestion):
         return {row["name"]: row["title"] for row in rows}
 
     @cached_property
+    def without_box(self) -> Mapping[str, Variant]:
+        """The remedies without a box, by name, the cheapest first."""
+        return {**(queue_remedies(self) if self.tries_queues else {}), HOSTS: BBR_AT_HOSTS}
+
+    @cached_property
     def variants(self) -> Mapping[str, Variant]:
-        """What is compared, by name: the plain link, the hosts' TCP, and boxes, here PEPs.
+        """What is compared, by name: the plain link, remedies, and boxes, here PEPs.
 
         ``variants.csv`` may have others. There is one PEP if settings have its congestion control
         over the link.
@@ -168,7 +242,7 @@ class VariantQuestion(LinkQuestion):
         Raises:
             UsageError: the settings leave no PEP.
         """
-        variants = {PLAIN: PLAIN_LINK, HOSTS: BBR_AT_HOSTS}
+        variants = {PLAIN: PLAIN_LINK, **self.without_box}
         rows = read_rows("variants.csv", self.name)
         if rows:
             return variants | {row.pop("case"): Variant.of(**row) for row in rows}
@@ -187,7 +261,7 @@ class VariantQuestion(LinkQuestion):
     @property
     def boxes(self) -> Sequence[str]:
         """The variants from which the first line chooses."""
-        return [name for name in self.variants if name not in {PLAIN, HOSTS}]
+        return [name for name in self.variants if name not in {PLAIN, *self.without_box}]
 
     @abstractmethod
     def _traffic(self, load: int = 0) -> list[dict[str, Any]]:
@@ -256,8 +330,9 @@ class VariantQuestion(LinkQuestion):
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """The comparisons at a load from which the first line chooses: after, before."""
-        of_boxes = [(box, before) for box in self.boxes for before in (PLAIN, HOSTS)]
-        return [(HOSTS, PLAIN), *of_boxes]
+        of_remedies = [(remedy, PLAIN) for remedy in self.without_box]
+        others = (PLAIN, *self.without_box)
+        return [*of_remedies, *((box, before) for box in self.boxes for before in others)]
 
     def verdict(self, measurements: Cases, load: int, variant: str, before: str = PLAIN) -> Verdict:
         """Return what changes from a variant to another at the same load.
@@ -311,9 +386,12 @@ class VariantQuestion(LinkQuestion):
         compared = {key: verdict for key, verdict in changes.items() if key[1:] in self.pairs}
         boxes = self._of_boxes(measurements)
         best = self.best(boxes)
-        hosts, beside = compared[best.load, HOSTS, PLAIN], compared[best.load, best.variant, HOSTS]
-        advised = advice(best, hosts, beside)
-        chosen = hosts if advised == "hosts" else best
+        remedies = {name: compared[best.load, name, PLAIN] for name in self.without_box}
+        to_box = {name: compared[best.load, best.variant, name] for name in remedies}
+        remedy = _strongest(best, remedies, to_box)
+        beside = to_box[remedy.variant]
+        advised = advice(best, remedy, beside)
+        chosen = remedy if advised == "remedy" else best
         runs = max(verdict.runs_to_decide(_MAX_RUNS) for verdict in (chosen, beside))
         varied = self._varied(measurements)
         gains = varied.get("gains", {})
@@ -324,7 +402,8 @@ class VariantQuestion(LinkQuestion):
                 "comparisons": sum(len(verdict.changes) for verdict in compared.values()),
                 "boxes": boxes,
                 "best": best,
-                "hosts": hosts,
+                "remedies": [*remedies.values()],
+                "remedy": remedy,
                 "beside": beside,
                 "chosen": chosen,
                 "varied": varied,
@@ -333,6 +412,7 @@ class VariantQuestion(LinkQuestion):
             figures={
                 "advice": advised,
                 "best": {"channels": best.load, "case": best.variant, "verdict": best.kind},
+                "remedy": {"case": remedy.variant, "verdict": remedy.kind},
                 "cases": [
                     {"channels": load, "case": name, **measurements[load, name].known()}
                     for load, name in self.asked_cases
@@ -378,12 +458,14 @@ class VariantQuestion(LinkQuestion):
     def trial(self, chosen: Verdict) -> Trial:
         """Return what can be tried in real time: the plain link and what is chosen.
 
-        It is by the figure that changes most. If a machine lacks something for the box that is
-        chosen, another one is tried.
+        It is by the figure that changes most, of those that gain or lose if there are some. If a
+        machine lacks something for the box that is chosen, another one is tried.
         """
         changes = [change for change in chosen.changes if change.figure in self.tried]
+        shown = chosen.having("gains", "loses")
+        changes = [change for change in changes if change in shown] or changes
         figure = max(changes, key=lambda change: abs(change.percent.mean)).figure
-        others = [] if chosen.variant == HOSTS else [*self.boxes]
+        others = [] if chosen.variant in self.without_box else [*self.boxes]
         names = {self.variants[name].title: name for name in (PLAIN, chosen.variant, *others)}
         return Trial(
             figure=figure,

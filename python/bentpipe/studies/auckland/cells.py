@@ -203,10 +203,8 @@ SAMPLED: Final = Variant(
 _BY_NAME: Final = {variant.name: variant for variant in (BASE, HALVED, SAMPLED, *VARIANTS)}
 
 # In real time: besides its duration the lab, its gateways and the programs start, and the last
-# packets arrive. A lab with a hundred channels takes a quarter of a processor, but in bursts that
-# make labs beside it late: two run at a time by default.
+# packets arrive.
 _OVERHEAD_S: Final = 4.0
-_LOAD: Final = 2.0
 _SERVER_RATE: Final = "100 Mbit/s"
 
 
@@ -247,11 +245,6 @@ class Cell(RealCell):
     def expected_s(self) -> float:
         """The time of a run in real time."""
         return self.seconds + _OVERHEAD_S
-
-    @property
-    def load(self) -> float:
-        """The share of a processor of a run in real time."""
-        return _LOAD
 
     def scenario(self) -> Scenario:
         """Return the complete scenario; its runs differ in the seed only."""

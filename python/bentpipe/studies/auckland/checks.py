@@ -107,6 +107,11 @@ def comparison(measured: Mapping[CheckCell, Measurement]) -> Comparison:
     )
 
 
+def missed(checks: Comparison) -> list[str]:
+    """Return the bounds that are not kept, or were not tried."""
+    return [row.name for row in checks.rows if row.is_outside or row.agreement is None]
+
+
 def view(checks: Comparison) -> View:
     """Return the table of the checks."""
     return tables.view("auckland", "checks", checks.rows)

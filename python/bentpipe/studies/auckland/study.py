@@ -75,11 +75,7 @@ class AucklandOutcome(StudyOutcome):
 
     def missed(self) -> list[str]:
         """Return the published numbers that are not kept, or were not tried."""
-        return [
-            row.name
-            for row in self.comparisons[CHECKS].rows
-            if row.is_outside or row.agreement is None
-        ]
+        return checks.missed(self.comparisons[CHECKS])
 
     def headline(self) -> list[str]:
         """Return each claim with its verdict."""

@@ -14,7 +14,8 @@ pub(super) struct Recent<Key, Value = ()> {
     keys_max: usize,
     /// With the time of the last insertion.
     known: BTreeMap<Key, (Instant, Value)>,
-    /// Each insertion from the oldest on; those that a later one of the same key replaces are skipped.
+    /// The insertions in their order; those that a later one of the same key replaces are skipped. Where a time is earlier
+    /// than that of the one before, its key is kept for longer than it counts.
     inserted: VecDeque<(Instant, Key)>,
 }
 
@@ -49,7 +50,7 @@ impl<Key: Copy + Ord, Value: Copy> Recent<Key, Value> {
         }
     }
 
-    /// Frees the memory of keys that are no longer remembered.
+    /// Removes keys that are no longer remembered.
     pub(super) fn forget_old(&mut self, now: Instant) {
         while let Some(&(at, _)) = self.inserted.front()
             && now.saturating_since(at) >= self.remembered
