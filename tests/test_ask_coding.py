@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,12 +75,13 @@ def judged(
     seeds: int = 5,
     plain: dict[str, float] | None = None,
     coded: dict[str, float] | None = None,
+    settings: Sequence[str] = (),
 ) -> Answer:
     """Return the answer for 20 channels, and 0, from figures of variants.
 
     Variants that are not given are those of the plain link.
     """
-    asked = Coding(loads=[20, 0][: len(loads)])
+    asked = Coding(loads=[20, 0][: len(loads)], settings=settings)
     found: Any = {}
     for load, cases in zip((20, 0), loads, strict=False):
         for name, variant in asked.variants.items():
@@ -219,6 +221,14 @@ def test_the_best_remedy_is_the_headline() -> None:
     assert answer.figures["remedy"] == {"case": "fq_codel", "verdict": "gains"}
     (command,) = (each for each in answer.commands if "fq_codel" in each)
     assert "interval: 542 ms, limit: 1bdp" in command
+
+
+def test_a_remedy_that_is_alone_is_named_once() -> None:
+    """Given a queue with classes, which stays, expect no list of remedies after the headline."""
+    classes = ["link.forward.queue={discipline: strict_priority, classes: 2}"]
+    first, second, *_ = judged({HOSTS: runs(total=50)}, settings=classes).lines
+    assert first.startswith("At 20 channels BBR at the hosts gains (total goodput +50.0")
+    assert second.startswith("Compared with BBR at the hosts, ")
 
 
 def test_coding_has_to_beat_each_remedy() -> None:
