@@ -83,5 +83,10 @@ def better_commands(
     """Yield the commands that ask a question again with each remedy that is better."""
     for assumption, after in changed.items():
         if assumption.is_remedy and is_better(question.goals, before, after):
-            options = (f"{flag} {shlex.quote(value)}" for flag, value in options_of(question))
-            yield question.ask_command(question.name, *options, settings=assumption.settings)
+            yield command_with(question, assumption.settings)
+
+
+def command_with(question: LinkQuestion, settings: Sequence[str]) -> str:
+    """Return the command that asks a question again with further settings."""
+    options = (f"{flag} {shlex.quote(value)}" for flag, value in options_of(question))
+    return question.ask_command(question.name, *options, settings=settings)

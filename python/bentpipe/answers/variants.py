@@ -18,6 +18,7 @@ import numpy as np
 from bentpipe.answers.answer import Answer, Chart, columns, read_rows
 from bentpipe.answers.question import Entries, Functions, LinkQuestion
 from bentpipe.answers.queues import MIN_LIMIT_BYTES
+from bentpipe.answers.remedies import command_with
 from bentpipe.answers.runs import (
     MANY_SEEDS,
     Change,
@@ -392,6 +393,8 @@ class VariantQuestion(LinkQuestion):
         beside = to_box[remedy.variant]
         advised = advice(best, remedy, beside)
         chosen = remedy if advised == "remedy" else best
+        queue = self.variants[chosen.variant].queue
+        self.remedies = [command_with(self, [queue])] if queue else []
         runs = max(verdict.runs_to_decide(_MAX_RUNS) for verdict in (chosen, beside))
         varied = self._varied(measurements)
         gains = varied.get("gains", {})
