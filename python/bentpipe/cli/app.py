@@ -20,21 +20,17 @@ from typer.core import TyperCommand
 
 import bentpipe
 from bentpipe.cli import lazy
-from bentpipe.cli.streams import EXIT_INTERRUPTED, ClosedPipeError, ProgramCommand, report_error
+from bentpipe.cli.streams import EXIT_INTERRUPTED, ClosedPipeError, report_error
 
 
 class _Verb:
     """A verb, and what --help has of it; its function is in the module of its name."""
 
-    def __init__(
-        self, summary: str, *examples: str, module: str = "", runs_program: bool = False
-    ) -> None:
+    def __init__(self, summary: str, *examples: str, module: str = "") -> None:
         # The first sentence of its own help: --help imports no module of a verb.
         self.summary = summary
-        # Without the name of the program; groups have their own.
-        self.examples = examples
+        self.examples = [f"bentpipe {example}" for example in examples]
         self.module = module
-        self.runs_program = runs_program
 
 
 _EXEC: Final = "exec --link geo -- curl -o page http://world/bytes/1000000"
@@ -58,10 +54,18 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "serve results --port 8000 --open",
             module="results",
         ),
-        "show": _Verb("Show links, metrics, studies or the schema, or export a scenario."),
+        "show": _Verb(
+            "Show links, metrics, studies or the schema, or export a scenario.",
+            "show presets geo",
+            "show scenario scenarios/geo-pep.yaml --as tc",
+        ),
     },
     "Answer a question": {
-        "ask": _Verb("Answer a common question about a link, with the reason."),
+        "ask": _Verb(
+            "Answer a common question about a link, with the reason.",
+            "ask tcp --link geo",
+            "ask buffer --link geo --report buffer.html",
+        ),
         "sweep": _Verb(
             "Run a scenario with varied values and seeds.",
             "sweep scenarios/geo-bulk.yaml --vary traffic.0.size=1MB,9MB",
@@ -84,15 +88,23 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             _EXEC,
             "exec --link geo",
             "exec --link leo --set link.forward.rate=4Mbit/s -- ping -c 3 world",
-            runs_program=True,
         ),
-        "lab": _Verb("Keep a link, and change it while programs run."),
+        "lab": _Verb(
+            "Keep a link, and change it while programs run.",
+            "lab up sat --link geo",
+            "lab exec sat -- ping -c 3 world",
+            "lab down sat",
+        ),
     },
     "Put functions on a real gateway": {
         "gateway": _Verb("Run the functions of a gateway on a real router."),
     },
     "Reproduce a study": {
-        "study": _Verb("Reproduce a published experiment, or compare with Linux TCP."),
+        "study": _Verb(
+            "Reproduce a published experiment, or compare with Linux TCP.",
+            "study jpl --seeds 30 --out results/jpl",
+            "study linux --cells small:14 --seconds 5",
+        ),
     },
     "Check": {
         "check": _Verb(
@@ -125,18 +137,15 @@ class _Verbs(lazy.LazyGroup):
         verb = next((verbs[name] for verbs in _VERBS.values() if name in verbs), None)
         if verb is None:
             return None
-        if not verb.runs_program:
+        if name != "exec":
             # Most verbs may load matplotlib.
             _use_writable_cache()
-        identifier = name.replace("-", "_")
-        module = import_module(f"bentpipe.cli.{verb.module or identifier}")
-        if group := getattr(module, f"{identifier}_app", None):
-            return lazy.group(group)
-        function = getattr(module, "exec_" if identifier == "exec" else identifier)
-        examples = [f"bentpipe {example}" for example in verb.examples]
-        other = getattr(module, "CommandClass", TyperCommand)
-        cls = ProgramCommand if verb.runs_program else other
-        return lazy.command(name, function, *examples, cls=cls)
+        module = import_module(f"bentpipe.cli.{verb.module or name}")
+        if group := getattr(module, f"{name}_app", None):
+            return lazy.group(group, verb.summary, *verb.examples)
+        function = getattr(module, "exec_" if name == "exec" else name)
+        cls = getattr(module, "CommandClass", TyperCommand)
+        return lazy.command(name, function, *verb.examples, cls=cls)
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
         width = max(len(name) for name in self.list_commands(_context))

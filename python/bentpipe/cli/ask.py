@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import answers
-from bentpipe.cli.lazy import LazyGroup, command, examples_text
+from bentpipe.cli.lazy import LazyGroup, command
 from bentpipe.cli.options import (
     AsJson,
     Engine,
@@ -80,15 +80,7 @@ class _Questions(LazyGroup):
             formatter.write_dl([*summaries.items()])
 
 
-ask_app = typer.Typer(
-    cls=_Questions,
-    help="Answer a common question about a link, with the reason.",
-    epilog=examples_text(
-        "bentpipe ask tcp --link geo", "bentpipe ask buffer --link geo --report buffer.html"
-    ),
-    rich_markup_mode=None,
-    callback=lambda: None,
-)
+ask_app = typer.Typer(cls=_Questions, rich_markup_mode=None)
 
 
 def _command(name: str) -> Any:

@@ -33,7 +33,7 @@ from bentpipe.cli.options import (
     print_json,
     require_folder,
 )
-from bentpipe.cli.streams import EXIT_FAILED
+from bentpipe.cli.streams import EXIT_FAILED, ProgramCommand
 from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.live.capacity import gain_privileges
@@ -91,6 +91,9 @@ JsonOfProgram = Annotated[
     bool,
     flag("--json", "Print the statistics as JSON on stdout; that of programs goes to stderr."),
 ]
+
+
+CommandClass = ProgramCommand
 
 
 def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments

@@ -51,18 +51,7 @@ _END_TIMEOUT_S: Final = 5.0
 # The programs of a daemon end up to this time before the daemon does.
 _EXIT_S: Final = 0.5
 
-lab_app = typer.Typer(
-    cls=LazyGroup,
-    help="Keep a link, and change it while programs run.",
-    epilog=examples_text(
-        "bentpipe lab up sat --link geo",
-        "bentpipe lab exec sat -- ping -c 3 world",
-        "bentpipe lab down sat",
-    ),
-    rich_markup_mode=None,
-    callback=lambda: None,
-)
-
+lab_app = typer.Typer(cls=LazyGroup, rich_markup_mode=None)
 
 Name = Annotated[str, argument("NAME", "The name of the lab.", sockets.names)]
 

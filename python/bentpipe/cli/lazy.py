@@ -81,9 +81,10 @@ def examples_text(*examples: str) -> str:
     return "\n".join(["\b", heading, *(f"  {example}" for example in examples)])
 
 
-def group(app: typer.Typer) -> Any:
+def group(app: typer.Typer, summary: str, *examples: str) -> Any:
     """Return a group of commands."""
     made = typer.main.get_group(app)
+    made.help, made.epilog = summary, examples_text(*examples)
     for command in made.commands.values():
         parse_without_pydantic(command)
     return parse_without_pydantic(made)

@@ -65,15 +65,7 @@ class _ShowGroup(LazyGroup):
         return super().resolve_command(context, arguments)
 
 
-show_app = typer.Typer(
-    cls=_ShowGroup,
-    help="Show links, metrics, studies or the schema, or export a scenario.",
-    epilog=examples_text(
-        "bentpipe show presets geo", "bentpipe show scenario scenarios/geo-pep.yaml --as tc"
-    ),
-    rich_markup_mode=None,
-    callback=lambda: None,
-)
+show_app = typer.Typer(cls=_ShowGroup, rich_markup_mode=None)
 
 
 def _name(known: Iterable[str], text: str) -> Any:

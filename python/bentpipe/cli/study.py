@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import typer
 
 from bentpipe.cli import options
-from bentpipe.cli.lazy import LazyGroup, command, examples_text
+from bentpipe.cli.lazy import LazyGroup, command
 from bentpipe.cli.options import flag, note, option, optional, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
@@ -49,16 +49,7 @@ class StudyGroup(LazyGroup):
         return None if study is None else _study_command(study)
 
 
-study_app = typer.Typer(
-    cls=StudyGroup,
-    help="Reproduce a published experiment, or compare with Linux TCP.",
-    epilog=examples_text(
-        "bentpipe study jpl --seeds 30 --out results/jpl",
-        "bentpipe study linux --cells small:14 --seconds 5",
-    ),
-    rich_markup_mode=None,
-    callback=lambda: None,
-)
+study_app = typer.Typer(cls=StudyGroup, rich_markup_mode=None)
 
 
 def _study_command(study: Study) -> Any:
