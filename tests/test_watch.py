@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from conftest import Program, needs, needs_lab
 
-from bentpipe.cli.link_status import LinkStatus, status_lines, window_lines
-from bentpipe.cli.options import show_status
+from bentpipe.cli import lab
+from bentpipe.cli.link_status import LinkStatus, window_lines
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.watch import Watch
 from bentpipe.live.sockets import LabEndedError
@@ -360,13 +360,13 @@ def test_without_a_terminal_the_status_comes_every_ten_seconds_until_the_lab_end
     for reply in replies:
         reply["report"] |= {"windows": []}  # type: ignore[operator]
 
-    def ask() -> dict[str, Any]:
+    def request(_name: str, _what: str) -> dict[str, Any]:
         if not replies:
             raise LabEndedError
         return replies.pop(0)
 
-    watched = LinkStatus().status_lines
-    show_status("lab sat", ask, status_lines, watched, ends=(LabEndedError,), as_json=False)
+    monkeypatch.setattr("bentpipe.live.sockets.request", request)
+    lab.status("sat", watch=True)
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert lines[1].startswith("forward: 8.00 Mbit/s of IP delivered; queue 12 packets, 18.0 kB")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import live, plan
+from bentpipe import cli, live, plan
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import LinkStatus, status_lines, summary_lines
 from bentpipe.cli.options import (
@@ -29,8 +29,6 @@ from bentpipe.cli.options import (
     flag,
     note,
     print_json,
-    show_status,
-    up_for,
 )
 from bentpipe.cli.streams import EXIT_INTERRUPTED, ProgramCommand
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
 _END_TIMEOUT_S: Final = 5.0
 # The programs of a daemon end up to this time before the daemon does.
 _EXIT_S: Final = 0.5
+_MINUTES_FROM_S: Final = 120
 
 lab_app = typer.Typer(cls=LazyGroup, rich_markup_mode=None)
 
@@ -134,7 +133,9 @@ def list_(as_json: AsJson = False) -> None:
     if not labs:
         note("no lab is up; bentpipe lab up creates one")
     for lab in labs:
-        state = lab["failure"] or up_for(lab["started_unix_s"])
+        up_s = max(time.time() - lab["started_unix_s"], 0)
+        up = f"{up_s:.0f} s" if up_s < _MINUTES_FROM_S else f"{up_s / 60:.0f} min"
+        state = lab["failure"] or f"up for {up}"
         print(f"{lab['name']}\t{' '.join(lab['links'])}\t{state}")
 
 
@@ -147,14 +148,18 @@ def status(
     ),
 ) -> None:
     """Print the status of a lab: rate and delay, changes, traffic and lateness."""
-    show_status(
-        f"lab {name}",
-        partial(sockets.request, name, "status"),
-        status_lines,
-        LinkStatus().status_lines if watch else None,
-        ends=(sockets.LabEndedError, UsageError),
-        as_json=as_json,
-    )
+    if watch:
+        if as_json:
+            raise UsageError("--json: not with --watch; call lab status --json repeatedly")
+        lines = LinkStatus().status_lines
+        cli.watch_lines(
+            lambda: lines(sockets.request(name, "status")), (sockets.LabEndedError, UsageError)
+        )
+        note(f"lab {name} has ended")
+    elif as_json:
+        print_json(sockets.request(name, "status"))
+    else:
+        print("\n".join(status_lines(sockets.request(name, "status"))))
 
 
 @lab_app.command(

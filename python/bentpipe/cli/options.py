@@ -7,18 +7,17 @@ import os
 import shutil
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bentpipe import cli, results, simulation, sweeps
+from bentpipe import results, simulation, sweeps
 from bentpipe.cli.streams import fit
-from bentpipe.errors import BentpipeError, UsageError
+from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_plans
 
 if TYPE_CHECKING:
@@ -28,24 +27,16 @@ if TYPE_CHECKING:
     from bentpipe.simulation.executor import Executor
     from bentpipe.sweeps.folder import SweepFolder
 
-_MINUTES_FROM_S: Final = 120
-_SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
-
 
 def complete_scenarios(incomplete: str) -> Iterable[str]:
     """Return the scenario files and folders that a text may become."""
-    return complete_files(incomplete, _SCENARIO_SUFFIXES)
-
-
-def complete_files(incomplete: str, suffixes: Container[str]) -> Iterable[str]:
-    """Return the files with these suffixes, and the folders, that a text may become."""
     folder, slash, begin = incomplete.rpartition("/")
     for path in sorted(Path(folder + slash or ".").iterdir()):
         if not path.name.startswith(begin) or (path.name.startswith(".") and not begin):
             continue
         if path.is_dir():
             yield f"{folder}{slash}{path.name}/"
-        elif path.suffix in suffixes:
+        elif path.suffix in {".yaml", ".yml"}:
             yield f"{folder}{slash}{path.name}"
 
 
@@ -184,13 +175,6 @@ Internet = Annotated[
 ]
 
 
-def up_for(started_unix_s: float) -> str:
-    """Return how long something has been up, in seconds below two minutes."""
-    seconds = max(time.time() - started_unix_s, 0)
-    in_seconds = seconds < _MINUTES_FROM_S
-    return f"up for {seconds:.0f} s" if in_seconds else f"up for {seconds / 60:.0f} min"
-
-
 def print_checks(checks: Sequence[Check]) -> None:
     """Print checks in a table, those that fail with their remedy; on a terminal its lines fit.
 
@@ -210,33 +194,6 @@ def print_checks(checks: Sequence[Check]) -> None:
         print(line.fill(f"{mark} {check.name:{width}}  {check.found}"))
         if not check.ok:
             print(line.fill(f"{line.subsequent_indent}To fix it: {check.fix}"))
-
-
-def show_status(
-    what: str,
-    ask: Callable[[], Mapping[str, Any]],
-    lines: Callable[[Mapping[str, Any]], list[str]],
-    watched: Callable[[Mapping[str, Any]], list[str]] | None,
-    *,
-    ends: tuple[type[BentpipeError], ...],
-    as_json: bool,
-) -> None:
-    """Print what ``ask`` returns, or show its ``watched`` lines until an error of ``ends``.
-
-    ``what`` is a lab or a gateway, with its name.
-    """
-    if watched is None:
-        status = ask()
-        if as_json:
-            print_json(status)
-        else:
-            print("\n".join(lines(status)))
-        return
-    if as_json:
-        verb = what.partition(" ")[0]
-        raise UsageError(f"--json: not with --watch; call {verb} status --json repeatedly")
-    cli.watch_lines(lambda: watched(ask()), ends)
-    note(f"{what} has ended")
 
 
 def print_json(data: Any) -> None:
