@@ -37,28 +37,21 @@ _WIDTH: Final = 80
 
 Seeds = Annotated[
     int | None,
-    optional(
-        "N", "Runs of each case; by default up to 10 or 20, as the time allows.", "--seeds", min=1
-    ),
+    optional("N", "Runs of each case; by default up to 10 or 20, as the time allows.", min=1),
 ]
 AskEngine = Annotated[
     Engine,
-    typer.Option(
-        "--engine",
-        help="emulate: then run what was asked and what helps in real time, and compare.",
-    ),
+    typer.Option(help="emulate: then run what was asked and what helps in real time, and compare."),
 ]
 Out = Annotated[
     Path | None,
     optional(
         "FOLDER",
         "Write the page, its tables and the answer as JSON to this folder, which serve lists.",
-        "--out",
     ),
 ]
 Report = Annotated[
-    Path | None,
-    optional("FILE", "Write the answer as a page (HTML) with charts and tables.", "--report"),
+    Path | None, optional("FILE", "Write the answer as a page (HTML) with charts and tables.")
 ]
 
 

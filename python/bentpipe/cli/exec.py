@@ -52,13 +52,9 @@ if TYPE_CHECKING:
 
 World = Annotated[
     list[str] | None,
-    optional(
-        "COMMAND", "Run a shell command in the world at the same time; repeatable.", "--world"
-    ),
+    optional("COMMAND", "Run a shell command in the world at the same time; repeatable."),
 ]
-Statistics = Annotated[
-    Path | None, optional("FILE", "Write the statistics to this file, as JSON.", "--statistics")
-]
+Statistics = Annotated[Path | None, optional("FILE", "Write the statistics to this file, as JSON.")]
 Watching = Annotated[
     bool, flag("--watch", "Show queues, rates, losses and lateness below the output of programs.")
 ]
@@ -84,12 +80,10 @@ ProgramThresholds = Annotated[
         "TEXT",
         "Exit with 99 unless this holds, such as 'time <= 10 s' or "
         "'directions.forward.loss_percent <= 1 %'; repeatable.",
-        "--threshold",
     ),
 ]
 JsonOfProgram = Annotated[
-    bool,
-    flag("--json", "Print the statistics as JSON on stdout; that of programs goes to stderr."),
+    bool, flag("--json", "Print the statistics as JSON on stdout; that of programs goes to stderr.")
 ]
 
 

@@ -52,7 +52,10 @@ def optional(metavar: str, text: str, *flags: str, **more: Any) -> Any:
 
 
 def option(metavar: str, text: str, *flags: str, **more: Any) -> Any:
-    """Return an option with its default in --help; ``text`` is what --help says."""
+    """Return an option with its default in --help; ``text`` is what --help says.
+
+    Its flag has the name of the parameter, unless ``flags`` name another one.
+    """
     return typer.Option(*flags, metavar=metavar, help=text, **more)
 
 
@@ -83,13 +86,12 @@ Settings = Annotated[
     ),
 ]
 AsJson = Annotated[bool, flag("--json", "Print JSON on stdout.")]
-ScenarioSeed = Annotated[int | None, optional("N", "Replace the scenario's seed.", "--seed", min=0)]
+ScenarioSeed = Annotated[int | None, optional("N", "Replace the scenario's seed.", min=0)]
 Out = Annotated[
     Path | None,
     optional(
         "FOLDER",
         "Write report.html and the data to this folder; replaces an earlier result of the same.",
-        "--out",
     ),
 ]
 Replace = Annotated[
@@ -97,11 +99,7 @@ Replace = Annotated[
 ]
 Capture = Annotated[
     Path | None,
-    optional(
-        "FILE",
-        "Capture every packet at every point to this file (pcapng, for Wireshark).",
-        "--capture",
-    ),
+    optional("FILE", "Capture every packet at every point to this file (pcapng, for Wireshark)."),
 ]
 MemoryLimit = Annotated[
     str | None,
@@ -109,33 +107,26 @@ MemoryLimit = Annotated[
         "SIZE",
         "End simulations that take more memory, counted over all concurrent runs, such as "
         "4GB; by default half of the available memory.",
-        "--memory-limit",
     ),
 ]
-Threads = Annotated[
-    int | None, optional("N", "Threads; by default one for each core.", "--threads", min=1)
-]
+Threads = Annotated[int | None, optional("N", "Threads; by default one for each core.", min=1)]
 Dask = Annotated[
     bool,
     flag("--dask", "Run in processes, on a Dask cluster of this machine; --threads counts them."),
 ]
 Scheduler = Annotated[
-    str | None,
-    optional("tcp://HOST:PORT", "Run on the workers of this Dask scheduler.", "--scheduler"),
+    str | None, optional("tcp://HOST:PORT", "Run on the workers of this Dask scheduler.")
 ]
 Thresholds = Annotated[
     list[str] | None,
     optional(
         "TEXT",
         "Exit with 99 unless this holds, such as 'flows.goodput_bps.p5 >= 2 Mbit/s'; repeatable.",
-        "--threshold",
     ),
 ]
 JUnit = Annotated[
     Path | None,
-    optional(
-        "FILE", "Write the thresholds to this file as JUnit XML, a test case each.", "--junit"
-    ),
+    optional("FILE", "Write the thresholds to this file as JUnit XML, a test case each."),
 ]
 # Options of labs.
 Links = Annotated[
@@ -143,7 +134,6 @@ Links = Annotated[
     optional(
         "|".join([*preset_plans(), "FILE"]),
         "A preset or a scenario file; repeat for links in series, the world's first.",
-        "--link",
         autocompletion=complete_links,
     ),
 ]
@@ -155,23 +145,20 @@ LinkSettings = Annotated[
         "--set",
     ),
 ]
-LinkSeed = Annotated[int, option("N", "The random seed of the link.", "--seed", min=0)]
+LinkSeed = Annotated[int, option("N", "The random seed of the link.", min=0)]
 Host = Annotated[
     str,
     option(
         "NAME",
         "The host that runs the program: island, world, island-2 of several terminals, a host "
         "of the scenario or, with --gateways, a gateway.",
-        "--host",
     ),
 ]
 Gateways = Annotated[
-    bool,
-    flag("--gateways", "Make the gateways hosts of their own, for programs such as a PEP."),
+    bool, flag("--gateways", "Make the gateways hosts of their own, for programs such as a PEP.")
 ]
 Internet = Annotated[
-    bool,
-    flag("--internet", "Give the lab access to the Internet, over the link (slirp4netns)."),
+    bool, flag("--internet", "Give the lab access to the Internet, over the link (slirp4netns).")
 ]
 
 

@@ -40,7 +40,6 @@ Thresholds = Annotated[
         "TEXT",
         "What must hold, in addition to the scenario's thresholds, such as 'flows.mos.p5 >= 3.6'; "
         "repeatable.",
-        "--threshold",
     ),
 ]
 Smallest = Annotated[

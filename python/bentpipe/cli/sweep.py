@@ -56,7 +56,6 @@ Vary = Annotated[
         "PATH=V1,V2,...",
         "Values of a field; repeat for all combinations. A range is lin(FROM, TO, POINTS) "
         "or log(FROM, TO, POINTS). A comma in quotes or brackets belongs to the value.",
-        "--vary",
     ),
 ]
 Seeds = Annotated[
@@ -64,7 +63,6 @@ Seeds = Annotated[
     optional(
         "N",
         "Seeds of each combination, from the scenario's on; by default 1, or 5 with --until-ci.",
-        "--seeds",
         min=1,
     ),
 ]
@@ -74,32 +72,24 @@ UntilCi = Annotated[
         "PERCENT",
         "Add seeds to each combination until the 95 % confidence interval of the mean is "
         "this narrow: ± PERCENT of the mean.",
-        "--until-ci",
     ),
 ]
-Metric = Annotated[str, option("NAME", "The metric of --until-ci, a column of flows.", "--metric")]
-MaxSeeds = Annotated[
-    int, option("N", "The most seeds that --until-ci gives.", "--max-seeds", min=2)
-]
+Metric = Annotated[str, option("NAME", "The metric of --until-ci, a column of flows.")]
+MaxSeeds = Annotated[int, option("N", "The most seeds that --until-ci gives.", min=2)]
 SweepOut = Annotated[
     str | None,
     optional(
         "FOLDER",
         "Write the data set to this folder; replaces an earlier sweep. A URL such as "
         "s3://BUCKET/NAME is shared storage, to which workers write the runs of --keep-runs.",
-        "--out",
     ),
 ]
-Resume = Annotated[
-    str | None, optional("FOLDER", "Continue the unfinished sweep of this folder.", "--resume")
-]
+Resume = Annotated[str | None, optional("FOLDER", "Continue the unfinished sweep of this folder.")]
 Yes = Annotated[bool, flag("--yes", "Do more than a million runs without a question.")]
 KeepRuns = Annotated[bool, flag("--keep-runs", "Keep the result folder of each run, too.")]
 SweepEngine = Annotated[
     options.Engine,
-    typer.Option(
-        "--engine", help="emulate: in real time, with the kernel's TCP; late runs are repeated."
-    ),
+    typer.Option(help="emulate: in real time, with the kernel's TCP; late runs are repeated."),
 ]
 
 # Enough for a first interval.
