@@ -134,9 +134,7 @@ class _Verbs(lazy.LazyGroup):
         return [name for verbs in _VERBS.values() for name in verbs]
 
     def get_command(self, _context: Any, name: str) -> Any:
-        verb = next((verbs[name] for verbs in _VERBS.values() if name in verbs), None)
-        if verb is None:
-            return None
+        verb = next(verbs[name] for verbs in _VERBS.values() if name in verbs)
         if name != "exec":
             # Most verbs may load matplotlib.
             _use_writable_cache()
@@ -172,10 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         ClosedPipeError: the reader of stdout has closed the pipe.
     """
-    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = lazy.parse_without_pydantic(typer.main.get_command(app)).main(
-            args=given, prog_name="bentpipe", standalone_mode=False
+            args=arguments, prog_name="bentpipe", standalone_mode=False
         )
     except ClosedPipeError:
         raise

@@ -63,14 +63,12 @@ class _Questions(LazyGroup):
         return list(answers.QUESTIONS)
 
     def get_command(self, _context: Any, name: str) -> Any:
-        """Return the command of a question, or None."""
-        return _command(name) if name in answers.QUESTIONS else None
+        """Return the command of a question."""
+        return _command(name)
 
-    def format_commands(self, _context: Any, formatter: Any) -> None:
-        """Write the questions with their summaries, without importing them."""
-        summaries = {name: answers.help_of(name).split("\n")[0] for name in answers.QUESTIONS}
-        with formatter.section("Commands"):
-            formatter.write_dl([*summaries.items()])
+    def summary(self, _context: Any, name: str) -> str:
+        """Return the summary of a question without importing it."""
+        return answers.help_of(name).split("\n")[0]
 
 
 ask_app = typer.Typer(cls=_Questions, rich_markup_mode=None)

@@ -7,7 +7,9 @@ Together they take longer than the set-up of a lab.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import typer
@@ -51,14 +53,15 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(context, arguments)
 
     def format_commands(self, context: Any, formatter: Any) -> None:
-        """Write the sub-commands with their summaries, which the base class shortens."""
-        made: dict[str, Any] = {
-            name: self.get_command(context, name) for name in self.list_commands(context)
-        }
+        """Write the sub-commands with their summaries."""
+        names = self.list_commands(context)
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, command.get_short_help_str(_SUMMARY_MAX)) for name, command in made.items()]
-            )
+            formatter.write_dl([(name, self.summary(context, name)) for name in names])
+
+    def summary(self, context: Any, name: str) -> str:
+        """Return the summary of a sub-command, which the base class would shorten."""
+        command: Any = self.get_command(context, name)
+        return str(command.get_short_help_str(_SUMMARY_MAX))
 
 
 def command(
@@ -102,21 +105,20 @@ def parse_without_pydantic(made: Any) -> Any:
                 vars(parameter).setdefault("display_type_rich", lambda ctx: None)  # noqa: ARG005
             # Private to typer: a version without it parses options with pydantic.
             if hasattr(parameter, "get_runtime_param"):
-                vars(parameter).setdefault("get_runtime_param", _PlainParameter(parameter).itself)
+                vars(parameter).setdefault(
+                    "get_runtime_param", partial(_PlainParameter, parameter.get_runtime_param)
+                )
         return parameters
 
     made.get_params = get_params
     return made
 
 
+@dataclass
 class _PlainParameter:
     """Converts the values of a parameter in place of typer's own object."""
 
-    def __init__(self, parameter: Any) -> None:
-        self._get_typer_parameter = parameter.get_runtime_param
-
-    def itself(self) -> _PlainParameter:
-        return self
+    get_typer_parameter: Callable[[], Any]
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         several = param.multiple or param.nargs == -1
@@ -137,4 +139,4 @@ class _PlainParameter:
             return value
         if kind == list[str] and several and not isinstance(value, str):
             return list(value)
-        return self._get_typer_parameter().coerce(value, param=param, ctx=ctx)
+        return self.get_typer_parameter().coerce(value, param=param, ctx=ctx)
