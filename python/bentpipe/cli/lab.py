@@ -30,7 +30,8 @@ from bentpipe.cli.options import (
     note,
     print_json,
 )
-from bentpipe.cli.streams import EXIT_INTERRUPTED, ProgramCommand
+from bentpipe.cli.progress import exit_interrupted
+from bentpipe.cli.streams import ProgramCommand
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.live import sockets
 from bentpipe.live.programs import (
@@ -222,8 +223,7 @@ def play(
             time.sleep(max(0.0, started_s + at_ns / NS_PER_S - time.monotonic()))
             _set(name, settings)
     except KeyboardInterrupt:
-        note("interrupted; the link stays as it is")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        exit_interrupted("the link stays as it is")
 
 
 @lab_app.command(

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
@@ -36,19 +36,16 @@ def delaying_interrupts() -> Iterator[None]:
 
     A user who presses Ctrl-C twice during a run must not lose the results that the first one kept.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
-    if before is signal.SIG_IGN:
-        # A background job of a shell without job control.
+    is_main = threading.current_thread() is threading.main_thread()
+    # It is ignored in a background job of a shell without job control.
+    if not is_main or before is signal.SIG_IGN:
         yield
         return
 
     def ignore_once(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, before)
-        text = "bentpipe: writing results; press Ctrl-C again to discard"
-        print(text, file=sys.stderr, flush=True)
+        note("writing results; press Ctrl-C again to discard")
 
     signal.signal(signal.SIGINT, ignore_once)
     try:
@@ -61,7 +58,7 @@ def finish(
     outcome: Any,
     output: OutputFolder | None,
     write: Callable[[Any, OutputFolder], object],
-    tables: Callable[[Any], Sequence[Any]],
+    tables: Callable[[Any], Iterable[Any]],
     *,
     as_json: bool,
 ) -> None:
@@ -79,9 +76,9 @@ def finish(
                 cli.print_views(*tables(outcome))
 
 
-def exit_interrupted(text: str = "") -> NoReturn:
+def exit_interrupted(text: str) -> NoReturn:
     """Exit with 130 after Ctrl-C; ``text`` says what there is."""
-    note(f"interrupted; {text}" if text else "interrupted")
+    note(f"interrupted; {text}")
     raise typer.Exit(EXIT_INTERRUPTED)
 
 

@@ -44,9 +44,8 @@ class StudyGroup(LazyGroup):
         return list(_studies())
 
     def get_command(self, _context: Any, name: str) -> Any:
-        """Return the sub-command called ``name``, or None."""
-        study = _studies().get(name)
-        return None if study is None else _study_command(study)
+        """Return the sub-command called ``name``."""
+        return _study_command(_studies()[name])
 
 
 study_app = typer.Typer(cls=StudyGroup, rich_markup_mode=None)
@@ -105,13 +104,7 @@ def _study_command(study: Study) -> Any:
                         outcome = study.run(
                             runs=runs, seed=seed, executor=executor, progress=progress.count
                         )
-            finish(
-                outcome,
-                output,
-                lambda outcome, folder: outcome.write(folder),
-                lambda outcome: outcome.terminal(),
-                as_json=as_json,
-            )
+            finish(outcome, output, type(outcome).write, type(outcome).terminal, as_json=as_json)
         if outcome.interrupted:
             exit_interrupted("the figures are those of the finished runs")
         _require(outcome, check=check)
