@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -45,7 +44,13 @@ from bentpipe.live.programs import (
     wait_for_program,
 )
 from bentpipe.plan.presets import link_plan
-from bentpipe.results.files import capture_file, incomplete_message, write_file
+from bentpipe.results.files import (
+    capture_file,
+    incomplete_message,
+    json_text,
+    write_file,
+    writing,
+)
 
 if TYPE_CHECKING:
     from bentpipe.scenario.metric_ref import Threshold
@@ -137,12 +142,13 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         command=command or [os.environ.get("SHELL", "/bin/sh")],
         host=host,
         world=world or (),
-        thresholds=list(map(_read_threshold, threshold or ())),
+        thresholds=[
+            scenario.read_threshold(text, scenario.PROGRAM_TABLES) for text in threshold or ()
+        ],
         stdout_is_json=as_json,
     )
-    failure = _execute(run, capture, watch=watch)
-    unwritten = _write_files(run, statistics, junit)
-    failure = failure or unwritten
+    failures = _execute(run, capture, watch=watch), _write_files(run, statistics, junit)
+    failure = next(filter(None, failures), None)
     _print_summary(run.measured, capture)
     if as_json:
         print_json(run.measured)
@@ -154,10 +160,6 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     elif failure is not None:
         note(str(failure))
     raise typer.Exit(exit_status(run.code))
-
-
-def _read_threshold(text: str) -> Threshold:
-    return scenario.read_threshold(text, scenario.PROGRAM_TABLES)
 
 
 @dataclass(kw_only=True)
@@ -266,29 +268,23 @@ def _write_files(run: ProgramRun, statistics: Path | None, junit: Path | None) -
     """Write the files that are wanted; return the first error if one cannot be written."""
     if run.stdout_is_json or statistics is not None:
         run.add_metrics()
-    errors = _write(statistics, run.measured), _write_junit(junit, run)
-    return next(filter(None, errors), None)
+    failure: UsageError | None = None
+    for file, write in ((statistics, _write_statistics), (junit, _write_junit)):
+        if file is not None:
+            try:
+                write(file, run)
+            except UsageError as error:
+                failure = failure or error
+    return failure
 
 
-def _write(statistics: Path | None, measured: Mapping[str, Any]) -> UsageError | None:
-    """Write the statistics to a file, if there is one; return the error if that fails."""
-    if statistics is None:
-        return None
-    try:
-        statistics.write_text(json.dumps(measured, indent=2) + "\n")
-    except OSError as error:
-        reason = error.strerror or error
-        return UsageError(f"{statistics}: cannot be written: {reason}")
-    return None
+def _write_statistics(file: Path, run: ProgramRun) -> None:
+    with writing(file):
+        file.write_text(json_text(run.measured))
 
 
-def _write_junit(junit: Path | None, run: ProgramRun) -> UsageError | None:
-    """Write the thresholds to a file, if there is one; return the error if that fails.
-
-    No value holds if the run is invalid, or the program has failed.
-    """
-    if junit is None:
-        return None
+def _write_junit(file: Path, run: ProgramRun) -> None:
+    """Write the thresholds; none holds if the run is invalid, or the program has failed."""
     missing = [
         {"threshold": threshold.text, "message": threshold.text} for threshold in run.thresholds
     ]
@@ -297,11 +293,7 @@ def _write_junit(junit: Path | None, run: ProgramRun) -> UsageError | None:
         error = f"the program failed with exit code {exit_status(run.code)}"
     checks = run.measured.get("thresholds", missing)
     about = {"bentpipe_version": _core.version()}
-    try:
-        write_file(junit, cli.junit_text(shlex.join(run.command), about, checks, error))
-    except UsageError as failure:
-        return failure
-    return None
+    write_file(file, cli.junit_text(shlex.join(run.command), about, checks, error))
 
 
 def _require_valid(run: ProgramRun, *, strict: bool) -> None:
