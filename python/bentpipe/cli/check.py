@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from bentpipe import live, plan, scenario, simulation
-from bentpipe.cli.link_status import microseconds
+from bentpipe.cli.link_status import late_by
 from bentpipe.cli.options import (
     AsJson,
     Settings,
@@ -279,8 +279,5 @@ def _capacity_lines(capacity: dict[str, Any]) -> list[str]:
         f"small packets   {capacity['small_packets_per_second']:,.0f} a second, of 64 bytes",
     ]
     for name, text in {"sparse": "10,000 packets/s", "full": "20 Mbit/s, full"}.items():
-        p50, p99, worst = (
-            microseconds(capacity[name][statistic]) for statistic in ("p50_ns", "p99_ns", "max_ns")
-        )
-        lines.append(f"{text:16}delay error {p50} (median), {p99} (p99), {worst} (max)")
+        lines.append(f"{text:16}delay error {late_by(capacity[name])}")
     return lines

@@ -19,8 +19,8 @@ _CHANGES_SHOWN: Final = 3
 def status_lines(status: Mapping[str, Any]) -> list[str]:
     """Return the status of a lab: its link, and what it has carried."""
     report = status["report"]
-    lines = [*_title_lines(status), *_state_lines(status)]
-    return [*lines, *summary_lines(report), *window_lines(report)]
+    title, state = _title_lines(status), _state_lines(status)
+    return [*title, *state, *summary_lines(report), *window_lines(report)]
 
 
 def summary_lines(report: Report) -> list[str]:
@@ -31,7 +31,7 @@ def summary_lines(report: Report) -> list[str]:
         for name, direction in report["directions"].items()
     ]
     lines.append(
-        f"{report['at_ns'] / 1e9:.1f} s; packets were late by {_late_by(report['lateness'])}"
+        f"{report['at_ns'] / 1e9:.1f} s; packets were late by {late_by(report['lateness'])}"
     )
     if (message := invalid_message(report)) is not None:
         lines.append(f"INVALID: {message}")
@@ -71,7 +71,7 @@ def window_lines(report: Report) -> list[str]:
         "the last ones:",
         *(
             f"{window['start_ns'] / 1e9:,.0f} to {window['end_ns'] / 1e9:,.0f} s: "
-            f"{window['packets']:,} packets, late by {_late_by(window)}"
+            f"{window['packets']:,} packets, late by {late_by(window)}"
             + ("" if window["invalid"] is None else f"; INVALID: {window['invalid']}")
             for window in report["windows"][-_WINDOWS_SHOWN:]
         ),
@@ -84,8 +84,9 @@ def _losses(direction: Mapping[str, Any]) -> str:
     return f"lost: {', '.join(causes)}" if causes else "none lost"
 
 
-def _late_by(late: Mapping[str, Any]) -> str:
-    p50, p99, worst = (microseconds(late[name]) for name in ("p50_ns", "p99_ns", "max_ns"))
+def late_by(late: Mapping[str, Any]) -> str:
+    """Return the median, the 99th percentile and the maximum of a lateness as text."""
+    p50, p99, worst = (_microseconds(late[name]) for name in ("p50_ns", "p99_ns", "max_ns"))
     return f"{p50} (median), {p99} (p99), {worst} (max)"
 
 
@@ -106,8 +107,8 @@ class LinkStatus:
         verdict = _short_verdict(report, "; ")
         if verdict.endswith("INVALID") and report["window_count"] > 1:
             verdict += f" ({report['invalid_windows']:,} of {report['window_count']:,} windows)"
-        late_by = _late_by(report["lateness"])
-        lines.append(f"{report['at_ns'] / 1e9:,.0f} s; late by {late_by}{verdict}")
+        late = late_by(report["lateness"])
+        lines.append(f"{report['at_ns'] / 1e9:,.0f} s; late by {late}{verdict}")
         return lines
 
     def status_lines(self, status: Mapping[str, Any]) -> list[str]:
@@ -126,7 +127,7 @@ class LinkStatus:
                 f"{name} {rates_bps[name] / 1e6:,.2f} Mbit/s, queue {_kilobytes(direction)}"
                 + (f", {lost:,} lost" if lost else "")
             )
-        late = f"late {microseconds(report['lateness']['p99_ns'])} (p99)"
+        late = f"late {_microseconds(report['lateness']['p99_ns'])} (p99)"
         parts.append(f"{late}{_short_verdict(report, ', ')}")
         return "; ".join(parts)
 
@@ -142,6 +143,6 @@ def _kilobytes(direction: Mapping[str, Any]) -> str:
     return f"{direction['queue_bytes'] / 1e3:,.1f} kB"
 
 
-def microseconds(nanos: int) -> str:
+def _microseconds(nanos: int) -> str:
     """Return a time in whole microseconds as text."""
     return f"{nanos / 1e3:,.0f} µs"
