@@ -64,8 +64,7 @@ def report(
         return
     result = results.Result.load(folder)
     wanted = bool(threshold or junit)
-    further = threshold or ()
-    checked = results.check_thresholds(result, further) if wanted else []
+    checked = results.check_thresholds(result, threshold or ()) if wanted else []
     checks = [check.to_json() for check in checked]
     write_junit(junit, result, checks)
     reports.write_run_report(result, path)

@@ -236,12 +236,7 @@ def metrics(
         known = tuple(dict.fromkeys(text for m in METRICS for text in (m.name, m.title)))
         near = did_you_mean(name, known)
         raise UsageError(f'metric: read "{name}"; bentpipe show metrics lists all{near}')
-    columns = [
-        Column("metric", "metric"),
-        Column("title", "title"),
-        Column("definition", "definition"),
-        Column("better", "better"),
-    ]
+    columns = [Column(name, name) for name in ("metric", "title", "definition", "better")]
     rows = [
         (f"{metric.table}.{metric.name}", metric.label, metric.meaning, metric.better)
         for metric in shown

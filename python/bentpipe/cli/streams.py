@@ -200,9 +200,8 @@ def report_error(error: Exception) -> int:
         text = " ".join(error.format_message().split()).rstrip(".")
         text = text[:1].lower() + text[1:]
         if context is not None:
-            text += _separator_hint(error, context)
-        hint = f"; see {context.command_path} --help" if context is not None else ""
-        print(f"bentpipe: {text}{hint}", file=sys.stderr)
+            text += f"{_separator_hint(error, context)}; see {context.command_path} --help"
+        print(f"bentpipe: {text}", file=sys.stderr)
         return UsageError.exit_code
     traceback.print_exception(error)
     print("bentpipe: internal error; please report the lines above", file=sys.stderr)

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
@@ -97,7 +96,7 @@ _SEEDS_OF_INTERVALS: Final = 5
 _MAX_WARNINGS: Final = 5
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Request:
     """What the command line asks for."""
 
@@ -310,12 +309,13 @@ def _execute(running: SweepRun, executor: Executor) -> None:
 
         progress.describe(text)
         running.execute(executor, progress.count, delaying_interrupts())
-    if (without := running.cells_without_value) and (until := running.definition.until_ci):
-        cells = counted(len(running.definition.cells), "cell")
+    if (until := running.definition.until_ci) is None:
+        return
+    cells = counted(len(running.definition.cells), "cell")
+    if without := running.cells_without_value:
         what = f"no run of {without:,} of {cells} has a value of {until.metric}"
         note(f"--until-ci: {what}: no seeds were added there")
-    if (wide := running.cells_too_wide) and (until := running.definition.until_ci):
-        cells = counted(len(running.definition.cells), "cell")
+    if wide := running.cells_too_wide:
         note(
             f"--until-ci: {wide:,} of {cells} did not reach {100 * until.width:g} % of the mean "
             f"with {until.max_seeds:,} seeds (--max-seeds)"

@@ -88,9 +88,8 @@ class Watch:
         self._write(f"\0337{region}\033[7m{''.join(drawn)}\0338")
 
     def _can_use_bottom(self) -> bool:
-        if not os.isatty(self._descriptor) or os.environ.get("TERM", "dumb") == "dumb":
-            return False
-        if _VARIABLE in os.environ:
+        is_dumb = os.environ.get("TERM", "dumb") == "dumb"
+        if is_dumb or _VARIABLE in os.environ or not os.isatty(self._descriptor):
             return False
         try:
             # A background process must not change the terminal.
