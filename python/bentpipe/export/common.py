@@ -7,7 +7,8 @@ and hosts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -29,22 +30,17 @@ def gaps(plan: Plan, export_format: str, *ends: str) -> list[str]:
 
     ``ends`` are the gateways that count, by default both.
     """
-    sentences = _sentences()[export_format]
-    parts = dict.fromkeys((*_gateway_parts(plan, *(ends or ("hub", "terminal"))), *_parts(plan)))
-    texts = (
-        (part, sentences.get(part.replace(".hub.", ".*.").replace(".terminal.", ".*.")))
-        for part in parts
-    )
-    return [f"{part}: {text}" for part, text in texts if text is not None]
+    texts = {
+        part: _consequences().get((export_format, re.sub(r"\.(hub|terminal)\.", ".*.", part)))
+        for part in _parts(plan, ends or ("hub", "terminal"))
+    }
+    return [f"{part}: {text}" for part, text in texts.items() if text is not None]
 
 
-def _gateway_parts(plan: Plan, *ends: str) -> Iterator[str]:
+def _parts(plan: Plan, ends: Iterable[str]) -> Iterator[str]:
     for end in ends:
         for function, _ in getattr(plan.scenario.gateways, end).in_order():
             yield f"gateways.{end}.{function}"
-
-
-def _parts(plan: Plan) -> Iterator[str]:
     link = plan.scenario.link
     yield "link"
     if link.terminals > 1:
@@ -57,11 +53,9 @@ def _parts(plan: Plan) -> Iterator[str]:
 
 
 @cache
-def _sentences() -> Mapping[str, Mapping[str, str]]:
-    sentences: dict[str, dict[str, str]] = {}
-    for row in csv_rows(_FOLDER / "gaps.csv"):
-        sentences.setdefault(row["format"], {})[row["part"]] = row["consequence"]
-    return sentences
+def _consequences() -> Mapping[tuple[str, str], str]:
+    rows = csv_rows(_FOLDER / "gaps.csv")
+    return {(row["format"], row["part"]): row["consequence"] for row in rows}
 
 
 def directions(plan: Plan) -> list[dict[str, Any]]:

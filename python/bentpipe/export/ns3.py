@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -62,20 +61,6 @@ _SOCKETS: Final = (
 _WINDOW_SHARE: Final = {"window": Fraction(1), "memory": Fraction(1448, 2304)}
 
 
-@dataclass(frozen=True)
-class _Flow:
-    """A flow of the script; ``tcp`` is the congestion control, empty for datagrams."""
-
-    name: str
-    is_forward: bool
-    start_s: float
-    stop_s: float
-    size_bytes: int
-    payload_bytes: int
-    interval_ns: int
-    hosts: int
-
-
 def ns3_script(plan: Plan) -> str:
     """Return a program in C++ for ns-3, which prints the goodput of each flow.
 
@@ -100,7 +85,7 @@ def ns3_script(plan: Plan) -> str:
             }
             for control, world_ns, island_ns in hosts
         ],
-        flows=[{**vars(flow), "name": _text(flow.name)} for flow in flows],
+        flows=flows,
         sockets=_socket_defaults(tcps, missing),
         stop_s=plan.data["stop_ns"] / NS_PER_S,
         seed=plan.scenario.seed,
@@ -142,10 +127,9 @@ def _direction(data: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
     }
 
 
-def _steps(series: Mapping[str, Any]) -> list[tuple[int, int]]:
-    if series["kind"] == "constant":
-        return [(0, series["value"])]
-    return [(at_ns, value) for at_ns, value in series["steps"]]
+def _steps(series: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
+    steps: Sequence[tuple[int, int]] = series.get("steps") or [(0, series["value"])]
+    return steps
 
 
 def _errors(
@@ -205,7 +189,7 @@ def _queue(
             attributes = {
                 "Target": f"{queue['target_ns']}ns",
                 "Interval": f"{queue['interval_ns']}ns",
-                "UseEcn": _flag(queue["ecn"]),
+                "UseEcn": json.dumps(queue["ecn"]),
             }
             if kind == "FqCoDel":
                 attributes["Flows"] = str(queue["queues"])
@@ -260,23 +244,21 @@ def _red(queue: Mapping[str, Any], data: Mapping[str, Any], rate_bps: int) -> di
         "MaxTh": str(queue["max_threshold"]),
         "QW": f"{queue['weight']:g}",
         "LInterm": f"{1 / queue['max_probability']:g}",
-        "Gentle": _flag(queue["gentle"]),
+        "Gentle": json.dumps(queue["gentle"]),
         "MeanPktSize": str(queue["mean_packet_bytes"]),
         "LinkBandwidth": f"{rate_bps}bps",
         "LinkDelay": f"{series_values(data['delay_ns'])[0]}ns",
-        "UseEcn": _flag(queue["ecn"]),
+        "UseEcn": json.dumps(queue["ecn"]),
         "UseHardDrop": "false",
     }
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
 
 
 # --- traffic -------------------------------------------------------------------------------------
 
 
-def _flows(plan: Plan, hosts: dict[tuple[Any, ...], int], missing: list[str]) -> Iterator[_Flow]:
+def _flows(
+    plan: Plan, hosts: dict[tuple[Any, ...], int], missing: list[str]
+) -> Iterator[dict[str, Any]]:
     """Yield the flows that ns-3 has applications for, and number the hosts that they run on."""
     for number, flow in zip(plan.entry_of_flow, plan.data["flows"], strict=True):
         workload, field = flow["workload"], f"traffic.{number}"
@@ -301,16 +283,16 @@ def _flows(plan: Plan, hosts: dict[tuple[Any, ...], int], missing: list[str]) ->
                 "flow has more bytes, not more packets"
             )
             payload_bytes = _DATAGRAM_BYTES_MIN
-        yield _Flow(
-            name=flow["name"],
-            is_forward=flow["direction"] == "forward",
-            start_s=start_ns / NS_PER_S,
-            stop_s=min(end_ns, plan.data["stop_ns"]) / NS_PER_S,
-            size_bytes=0 if is_timed else amount["value"],
-            payload_bytes=payload_bytes,
-            interval_ns=datagram_interval_ns(workload),
-            hosts=hosts.setdefault((control, *delays_ns), len(hosts)),
-        )
+        yield {
+            "name": _text(flow["name"]),
+            "is_forward": flow["direction"] == "forward",
+            "start_s": start_ns / NS_PER_S,
+            "stop_s": min(end_ns, plan.data["stop_ns"]) / NS_PER_S,
+            "size_bytes": 0 if is_timed else amount["value"],
+            "payload_bytes": payload_bytes,
+            "interval_ns": datagram_interval_ns(workload),
+            "hosts": hosts.setdefault((control, *delays_ns), len(hosts)),
+        }
 
 
 def _host_delays(
@@ -357,13 +339,10 @@ def _socket_defaults(tcps: list[Mapping[str, Any]], missing: list[str]) -> list[
     segment = min(first["mss_bytes"], MTU_BYTES - TCP_IP_BYTES) - options
     window = first["receive_buffer_bytes"] * _WINDOW_SHARE[first["receive_buffer_counts"]]
     recovery = "TcpPrrRecovery" if first["prr"] else "TcpClassicRecovery"
-    computed = [
+    return [
         ("ns3::TcpSocket::SegmentSize", str(segment)),
         ("ns3::TcpSocket::RcvBufSize", str(math.floor(window))),
         ("ns3::TcpSocketBase::UseEcn", "On" if first["ecn"] else "Off"),
         ("ns3::TcpL4Protocol::RecoveryType", f"ns3::{recovery}"),
+        *((attribute, form.format(str(first[name]).lower())) for name, attribute, form in _SOCKETS),
     ]
-    settings = [
-        (attribute, form.format(str(first[name]).lower())) for name, attribute, form in _SOCKETS
-    ]
-    return computed + settings
