@@ -41,7 +41,7 @@ def sat_toml(plan: Plan, end: EndName | None = None) -> str:
         UsageError: no end has such functions, or not this one, or both and none is chosen.
     """
     chosen = _chosen(plan, end)
-    functions = dict(getattr(plan.scenario.gateways, chosen).in_order())
+    functions = _functions(plan, chosen)
     names = [name for name in _FUNCTIONS if name in functions]
     missing = gaps(plan, "sat.toml", chosen)
     pep, tunnel = functions.get("pep"), functions.get("tunnel")
@@ -60,15 +60,12 @@ def sat_toml(plan: Plan, end: EndName | None = None) -> str:
     )
 
 
+def _functions(plan: Plan, end: EndName) -> dict[str, Record]:
+    return dict(getattr(plan.scenario.gateways, end).in_order())
+
+
 def _chosen(plan: Plan, end: EndName | None) -> EndName:
-    having: list[EndName] = [
-        name
-        for name in _ENDS
-        if any(
-            function in _FUNCTIONS
-            for function, _ in getattr(plan.scenario.gateways, name).in_order()
-        )
-    ]
+    having = [name for name in _ENDS if not _functions(plan, name).keys().isdisjoint(_FUNCTIONS)]
     if not having:
         raise UsageError(
             "--as sat.toml: no gateway of the scenario has a PEP or a tunnel, which are what "
@@ -126,9 +123,7 @@ def _line(name: str, value: Any, refused: Container[FieldPath] = ()) -> str:
 def _tunnel_lines(plan: Plan, tunnel: Tunnel, end: EndName) -> Iterator[str]:
     """Yield what is written of a tunnel, and what a gateway cannot see of the link and its peer."""
     uplink = uplink_of(plan.data["directions"], end)
-    gateways = plan.scenario.gateways
-    other = gateways.terminal if end == "hub" else gateways.hub
-    peer = dict(other.in_order())["tunnel"]
+    peer = _functions(plan, "terminal" if end == "hub" else "hub")["tunnel"]
     assert isinstance(peer, Tunnel), "a scenario without one is refused"
     differs = peer.feedback_interval != tunnel.feedback_interval
     link = {
