@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import answers
+from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, command
-from bentpipe.cli.options import (
-    AsJson,
-    Engine,
-    complete_links,
-    note,
-    note_written,
-    optional,
-    output_folder,
-    print_json,
-)
+from bentpipe.cli.options import note, note_written, optional, output_folder, print_json
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.cli.streams import fit_command
 from bentpipe.errors import BentpipeError, UsageError
@@ -40,7 +32,7 @@ Seeds = Annotated[
     optional("N", "Runs of each case; by default up to 10 or 20, as the time allows.", min=1),
 ]
 AskEngine = Annotated[
-    Engine,
+    options.Engine,
     typer.Option(help="emulate: then run what was asked and what helps in real time, and compare."),
 ]
 Out = Annotated[
@@ -83,7 +75,7 @@ def _command(name: str) -> Any:
         out: Path | None,
         report: Path | None,
         as_json: bool,
-        engine: Engine = "simulate",
+        engine: options.Engine = "simulate",
         **values: Any,
     ) -> None:
         given = {
@@ -101,7 +93,7 @@ def _command(name: str) -> Any:
         **({"engine": (AskEngine, "simulate")} if question.can_emulate else {}),
         "out": (Out, None),
         "report": (Report, None),
-        "as_json": (AsJson, False),
+        "as_json": (options.AsJson, False),
     }
     run.__signature__ = Signature(  # type: ignore[attr-defined]
         [
@@ -126,7 +118,7 @@ def _option(asked: Option) -> tuple[Any, Any]:
         min=None if form else asked.min,
         max=None if form else asked.max,
         show_default=default is not None,
-        autocompletion=complete_links if asked.name == "link" else None,
+        autocompletion=options.complete_links if asked.name == "link" else None,
     )
     if form is not None:
         return Annotated[str | None, option], None if default is None else form.write(default)

@@ -18,17 +18,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from bentpipe import live, plan, scenario, simulation
+from bentpipe.cli import options
 from bentpipe.cli.link_status import late_by
-from bentpipe.cli.options import (
-    AsJson,
-    Settings,
-    argument,
-    complete_scenarios,
-    flag,
-    note,
-    print_checks,
-    print_json,
-)
+from bentpipe.cli.options import argument, complete_scenarios, flag, note, print_checks, print_json
 from bentpipe.errors import BentpipeError, ScenarioError, UsageError
 from bentpipe.live.machine import FIX, Check, require
 from bentpipe.plan.presets import link_plan
@@ -75,11 +67,11 @@ def check(
             complete_scenarios,
         ),
     ] = None,
-    settings: Settings = None,
+    settings: options.Settings = None,
     measure: Annotated[
         bool, flag("--measure", "Measure the capacity of labs, and store it (20 s).")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Check scenario files without running them, or this machine.
 

@@ -15,42 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bentpipe import _core, cli, live, scenario
+from bentpipe.cli import options
 from bentpipe.cli.link_status import LinkStatus, summary_lines
-from bentpipe.cli.options import (
-    Capture,
-    Gateways,
-    Host,
-    Internet,
-    JUnit,
-    Links,
-    LinkSeed,
-    LinkSettings,
-    argument,
-    flag,
-    note,
-    optional,
-    print_json,
-    require_folder,
-)
+from bentpipe.cli.options import argument, flag, note, optional, print_json, require_folder
 from bentpipe.cli.streams import EXIT_FAILED, ProgramCommand
 from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.live.capacity import gain_privileges
 from bentpipe.live.local_lab import LocalLab
-from bentpipe.live.programs import (
-    FORWARDED_SIGNALS,
-    exit_status,
-    refuse_program,
-    wait_for_program,
-)
+from bentpipe.live.programs import FORWARDED_SIGNALS, exit_status, refuse_program, wait_for_program
 from bentpipe.plan.presets import link_plan
-from bentpipe.results.files import (
-    capture_file,
-    incomplete_message,
-    json_text,
-    write_file,
-    writing,
-)
+from bentpipe.results.files import capture_file, incomplete_message, json_text, write_file, writing
 
 if TYPE_CHECKING:
     from bentpipe.scenario.metric_ref import Threshold
@@ -96,24 +71,24 @@ CommandClass = ProgramCommand
 
 
 def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    link: Links,
+    link: options.Links,
     command: Annotated[
         list[str] | None,
         argument("COMMAND", "The program and its arguments; by default a shell ($SHELL)."),
     ] = None,
-    settings: LinkSettings = None,
-    host: Host = "island",
-    seed: LinkSeed = 1,
+    settings: options.LinkSettings = None,
+    host: options.Host = "island",
+    seed: options.LinkSeed = 1,
     world: World = None,
     statistics: Statistics = None,
-    capture: Capture = None,
+    capture: options.Capture = None,
     watch: Watching = False,
     super_packets: SuperPackets = False,
     strict: Strict = False,
-    gateways: Gateways = False,
-    internet: Internet = False,
+    gateways: options.Gateways = False,
+    internet: options.Internet = False,
     threshold: ProgramThresholds = None,
-    junit: JUnit = None,
+    junit: options.JUnit = None,
     as_json: JsonOfProgram = False,
 ) -> None:
     """Run a program, or a shell, behind a link in real time.

@@ -15,31 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import cli, live, plan
+from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import LinkStatus, status_lines, summary_lines
-from bentpipe.cli.options import (
-    AsJson,
-    Gateways,
-    Host,
-    Internet,
-    Links,
-    LinkSeed,
-    LinkSettings,
-    argument,
-    flag,
-    note,
-    print_json,
-)
+from bentpipe.cli.options import argument, flag, note, print_json
 from bentpipe.cli.progress import exit_interrupted
 from bentpipe.cli.streams import ProgramCommand
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.live import sockets
-from bentpipe.live.programs import (
-    exit_status,
-    refuse_program,
-    start_in_lab,
-    wait_for_program,
-)
+from bentpipe.live.programs import exit_status, refuse_program, start_in_lab, wait_for_program
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -64,11 +48,11 @@ Name = Annotated[str, argument("NAME", "The name of the lab.", sockets.names)]
 )
 def up(
     name: Annotated[str, argument("NAME", "The name of the lab.")],
-    link: Links,
-    settings: LinkSettings = None,
-    seed: LinkSeed = 1,
-    gateways: Gateways = False,
-    internet: Internet = False,
+    link: options.Links,
+    settings: options.LinkSettings = None,
+    seed: options.LinkSeed = 1,
+    gateways: options.Gateways = False,
+    internet: options.Internet = False,
 ) -> None:
     """Set up a lab that runs until `lab down`. A process of its own keeps it."""
     if sockets.checked_name(name) in sockets.names():
@@ -121,7 +105,7 @@ def _end(connection: socket.socket) -> Mapping[str, Any] | None:
 
 
 @lab_app.command("list", epilog=examples_text("bentpipe lab list", "bentpipe lab list --json"))
-def list_(as_json: AsJson = False) -> None:
+def list_(as_json: options.AsJson = False) -> None:
     """List the labs that are up."""
     labs = []
     for name in sockets.names():
@@ -143,7 +127,7 @@ def list_(as_json: AsJson = False) -> None:
 @lab_app.command(epilog=examples_text("bentpipe lab status sat", "bentpipe lab status sat --watch"))
 def status(
     name: Name,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     watch: Annotated[bool, flag("--watch", "Update the status until the lab ends, or Ctrl-C.")] = (
         False
     ),
@@ -237,7 +221,7 @@ def play(
 def exec_(
     name: Name,
     command: Annotated[list[str], argument("COMMAND", "The program and its arguments.")],
-    host: Host = "island",
+    host: options.Host = "island",
 ) -> None:
     """Run a program in a lab, on this terminal.
 

@@ -8,16 +8,7 @@ from typing import Annotated, Final
 
 from bentpipe import cli, comparison, report as reports, results, sweeps
 from bentpipe.cli import options
-from bentpipe.cli.options import (
-    argument,
-    complete_scenarios,
-    flag,
-    note,
-    option,
-    optional,
-    print_json,
-    require_folder,
-)
+from bentpipe.cli.options import argument, flag, note, option, optional, print_json, require_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.cli.thresholds import require_cell_thresholds, require_thresholds, write_junit
 from bentpipe.errors import InvalidRunError, UsageError
@@ -94,7 +85,9 @@ def _report_sweep(folder: Path, path: Path, tables: Path | None, junit: Path | N
 def compare(
     sources: Annotated[
         list[Path],
-        argument("SOURCE", "Two or more settings; the first is the baseline.", complete_scenarios),
+        argument(
+            "SOURCE", "Two or more settings; the first is the baseline.", options.complete_scenarios
+        ),
     ],
     metric: Annotated[
         list[str] | None,

@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_a
 import typer
 
 from bentpipe import _core, cli, export, plan, scenario
+from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import (
-    AsJson,
-    Settings,
-    argument,
-    complete_links,
-    note,
-    optional,
-    print_json,
-)
+from bentpipe.cli.options import argument, complete_links, note, optional, print_json
 from bentpipe.errors import UsageError
 from bentpipe.metrics import METRICS, metrics_named
 from bentpipe.plan.presets import link_document, preset_plans
@@ -97,7 +90,7 @@ def _list(
 @show_app.command(epilog=examples_text("bentpipe show presets", "bentpipe show presets geo"))
 def presets(
     name: Annotated[str | None, _name(preset_plans(), "Show this preset and its source.")] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the named links, or show one with its source."""
     _list(
@@ -155,7 +148,7 @@ def framings(
         str | None,
         _name(read_table("framings"), "Show this framing, its options and its source."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the named framings, or show one with its options."""
     json_of = _framing_facts if as_json else None
@@ -177,8 +170,8 @@ def _framings_view(framings: Iterable[FramingPreset]) -> View:
 
 
 def _framing_text(preset: FramingPreset) -> str:
-    options = ", ".join(f"{name}: {_flow_yaml(o.default)}" for name, o in preset.options.items())
-    written = f"{{kind: {preset.name}, {options}}}" if options else preset.name
+    defaults = ", ".join(f"{name}: {_flow_yaml(o.default)}" for name, o in preset.options.items())
+    written = f"{{kind: {preset.name}, {defaults}}}" if defaults else preset.name
     lines = [f"{preset.name}: {preset.title}", "", f"framing: {written}", ""]
     for name, option in preset.options.items():
         allowed = ", ".join(_flow_yaml(value) for value in option.allowed)
@@ -186,7 +179,7 @@ def _framing_text(preset: FramingPreset) -> str:
             f"{name}: {option.meaning}; {allowed}", width=_WIDTH, subsequent_indent="    "
         )
     sizes = ", ".join(f"{size} B takes {bits / 8:.1f} B" for size, bits in _frames(preset).items())
-    lines += [*([""] if options else []), f"On the link {sizes}.", ""]
+    lines += [*([""] if defaults else []), f"On the link {sizes}.", ""]
     return "\n".join([*lines, *textwrap.wrap(f"Source: {preset.source}", width=_WIDTH)])
 
 
@@ -211,7 +204,7 @@ def _frames(preset: FramingPreset) -> dict[int, int]:
 
 
 @show_app.command(epilog=examples_text("bentpipe show studies"))
-def studies(as_json: AsJson = False) -> None:
+def studies(as_json: options.AsJson = False) -> None:
     """List the studies and the publications that they reproduce."""
     columns = [Column("name", "study"), Column("title", "title"), Column("source", "source")]
     known = import_module("bentpipe.studies").STUDIES.values()
@@ -228,7 +221,7 @@ def metrics(
         str | None,
         argument("NAME", "Show those of this name or title.", lambda: [m.name for m in METRICS]),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the metrics of results with their definitions."""
     shown = METRICS if name is None else metrics_named(name)
@@ -286,7 +279,7 @@ def scenario_as(
         End | None,
         optional("|".join(get_args(End)), "The gateway of sat.toml; by default the only one."),
     ] = None,
-    settings: Settings = None,
+    settings: options.Settings = None,
 ) -> None:
     """Print a scenario for tc(8), for bentpipe gateway or for ns-3.
 
@@ -322,7 +315,7 @@ def _exported(name: str, export_format: ExportFormat, settings: Sequence[str]) -
 
 
 @show_app.command(epilog=examples_text("bentpipe show cite"))
-def cite(as_json: AsJson = False) -> None:
+def cite(as_json: options.AsJson = False) -> None:
     """Print how to cite bentpipe: BibTeX, and a text."""
     parts = {
         "authors": _AUTHORS,

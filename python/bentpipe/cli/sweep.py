@@ -16,16 +16,7 @@ import typer
 
 from bentpipe import cli, report, sweeps
 from bentpipe.cli import options
-from bentpipe.cli.options import (
-    argument,
-    complete_scenarios,
-    flag,
-    note,
-    option,
-    optional,
-    print_json,
-    require_folder,
-)
+from bentpipe.cli.options import argument, flag, note, option, optional, print_json, require_folder
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import require_cell_thresholds, write_junit
 from bentpipe.errors import UsageError
@@ -46,7 +37,9 @@ if TYPE_CHECKING:
 ScenarioOrSweep = Annotated[
     Path | None,
     argument(
-        "SCENARIO", "A scenario file (YAML), or a sweep file, which names one.", complete_scenarios
+        "SCENARIO",
+        "A scenario file (YAML), or a sweep file, which names one.",
+        options.complete_scenarios,
     ),
 ]
 Vary = Annotated[
