@@ -212,11 +212,9 @@ class _Dashboard:
             text = f"choose two to {_COMPARED_MAX} results to compare; {len(paths)} are chosen"
             raise HTTPException(400, text)
         entries = [self._catalog.entry(path) for path in paths]
-        wrong = [
-            entry for entry in entries if entry.kind not in _KINDS or entry.problem is not None
-        ]
-        if wrong:
-            raise HTTPException(400, f"{wrong[0].path}: only whole runs and sweeps are compared")
+        for entry in entries:
+            if entry.kind not in _KINDS or entry.problem is not None:
+                raise HTTPException(400, f"{entry.path}: only whole runs and sweeps are compared")
         if len({entry.path for entry in entries}) < len(entries):
             raise HTTPException(400, "choose different results to compare")
         views: Sequence[View] = ()

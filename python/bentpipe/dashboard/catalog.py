@@ -124,9 +124,7 @@ class Catalog:
         Raises:
             NotFoundError: there is none.
         """
-        folder = self.folder(path)
-        entry = self._entry(folder)
-        if entry is None:
+        if (entry := self._entry(self.folder(path))) is None:
             raise NotFoundError(path)
         return entry
 
@@ -211,8 +209,7 @@ class Catalog:
                 self.complete = False
                 break
             seen.add(folder)
-            entry = self._entry(folder)
-            if entry is not None:
+            if (entry := self._entry(folder)) is not None:
                 entries.append(entry)
         self._known = {
             folder: known for folder, known in list(self._known.items()) if folder in seen

@@ -57,13 +57,13 @@ def serve(
         raise UsageError(f"{folder}: {what}")
     with _listening(host, port) as listener:
         address, bound = listener.getsockname()[:2]
-        is_local = ipaddress.ip_address(address).is_loopback
-        token = None if is_local else secrets.token_urlsafe(32)
-        others = () if is_local else (socket.gethostname().lower(),)
+        ip, own_name = ipaddress.ip_address(address), socket.gethostname()
+        token = None if ip.is_loopback else secrets.token_urlsafe(32)
+        others = () if ip.is_loopback else (own_name.lower(),)
         app = Guard(
             create_app(root, lambda: server.should_exit),
             hosts=LOOPBACK_NAMES | {host.lower(), *others},
-            any_address=not is_local,
+            any_address=not ip.is_loopback,
             token=token,
             # A browser sends the cookies of a host to all of its ports.
             cookie=f"bentpipe-{bound}",
@@ -82,8 +82,7 @@ def serve(
                 timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
             )
         )
-        unspecified = ipaddress.ip_address(address).is_unspecified
-        name = socket.gethostname() if unspecified else host
+        name = own_name if ip.is_unspecified else host
         shown = f"[{name}]" if ":" in name else name
         url = f"http://{shown}:{bound}/" + (f"?token={token}" if token else "")
         ready(url)
