@@ -118,11 +118,10 @@ def _direction(data: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
     ]
     if any(rate == 0 for _, rate in rates):
         missing.append(f"{field}.outage: a device of ns-3 never stops: it sends during outages")
-    rate_bps = first_value(data["rate_bps"])
     return {
         "rates": [(at / NS_PER_S, f"{rate}bps") for at, rate in rates if rate],
         "delays": [(at / NS_PER_S, f"{value}ns") for at, value in _steps(data["delay_ns"])],
-        "queue": _queue(data, rate_bps, bits, field, missing),
+        "queue": _queue(data, bits, field, missing),
         "errors": _errors(data["channel"], bits, field, missing),
     }
 
@@ -170,12 +169,10 @@ def _errors(
     return {"rate": f"{lost_share(first, bits / _DEVICE_BITS):.9g}", "unit": "BIT"}
 
 
-def _queue(
-    data: Mapping[str, Any], rate_bps: int, bits: int, field: str, missing: list[str]
-) -> dict[str, Any]:
+def _queue(data: Mapping[str, Any], bits: int, field: str, missing: list[str]) -> dict[str, Any]:
     """Return the queue disc of a direction: its type and attributes."""
-    queue = data["queue"]
-    size, share = _size(queue["limit"], rate_bps, bits), 1.0
+    queue, rate_bps, share = data["queue"], first_value(data["rate_bps"]), 1.0
+    value, unit = _size(queue["limit"], rate_bps, bits)
     if queue["limit"]["unit"] in {"link_bytes", "time_ns"}:
         missing.append(
             f"{field}.queue.limit: counts link bytes, and ns-3 IP bytes: exact for packets of "
@@ -194,13 +191,13 @@ def _queue(
             if kind == "FqCoDel":
                 attributes["Flows"] = str(queue["queues"])
                 # It counts packets only.
-                size = _packets(size)
+                value, unit = _packets(value, unit)
         case "red":
             kind, attributes = "Red", _red(queue, data, rate_bps)
             if queue["unit"] == "packets":
-                size = _packets(size)
-            elif size.endswith("p"):
-                size = f"{int(size[:-1]) * MTU_BYTES}B"
+                value, unit = _packets(value, unit)
+            elif unit == "p":
+                value, unit = value * MTU_BYTES, "B"
         case "early_packet_discard":
             # It drops whole packets that arrive above the threshold.
             share = queue["threshold"]
@@ -211,31 +208,30 @@ def _queue(
                 f"{field}.queue.discipline: ns-3 has no {discipline}: a drop-tail queue with the "
                 "same limit serves all flows alike"
             )
-    value, unit = int(size[:-1]), size[-1]
     return {
         "type": f"ns3::{kind}QueueDisc",
         "attributes": {"MaxSize": f"{max(1, math.ceil(value * share))}{unit}", **attributes},
     }
 
 
-def _size(limit: Mapping[str, Any], rate_bps: int, bits: int) -> str:
-    """Return a limit as ns-3 writes it: IP bytes, or packets less the one that the device holds."""
+def _size(limit: Mapping[str, Any], rate_bps: int, bits: int) -> tuple[int, str]:
+    """Return a limit with ns-3's unit: IP bytes, or packets less the one that the device holds."""
     value = limit.get("value", 0)
     if limit["unit"] == "packets":
-        return f"{max(1, value - 1)}p"
+        return max(1, value - 1), "p"
     if limit["unit"] == "unlimited":
-        return f"{_UNLIMITED_PACKETS}p"
+        return _UNLIMITED_PACKETS, "p"
     link_bits = {
         "bytes": Fraction(value * bits, MTU_BYTES),
         "link_bytes": Fraction(value * BITS_PER_BYTE),
         "time_ns": Fraction(value * rate_bps, NS_PER_S),
     }[limit["unit"]]
     # The device holds one packet of it.
-    return f"{max(MTU_BYTES, math.ceil(link_bits * MTU_BYTES / bits) - MTU_BYTES)}B"
+    return max(MTU_BYTES, math.ceil(link_bits * MTU_BYTES / bits) - MTU_BYTES), "B"
 
 
-def _packets(size: str) -> str:
-    return size if size.endswith("p") else f"{max(1, int(size[:-1]) // MTU_BYTES)}p"
+def _packets(value: int, unit: str) -> tuple[int, str]:
+    return (value if unit == "p" else max(1, value // MTU_BYTES)), "p"
 
 
 def _red(queue: Mapping[str, Any], data: Mapping[str, Any], rate_bps: int) -> dict[str, str]:
