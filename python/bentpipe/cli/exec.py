@@ -206,8 +206,7 @@ class ProgramRun:
         }
 
     def _check(self, report: dict[str, Any], time_ns: int) -> list[dict[str, Any]]:
-        checks = live.check_program(report, time_ns, self.thresholds)
-        return [check.to_json() for check in checks]
+        return [check.to_json() for check in live.check_program(report, time_ns, self.thresholds)]
 
     def _spawn(self, host: str, command: Sequence[str]) -> int:
         with _stdout_as_stderr() if self.stdout_is_json else nullcontext():

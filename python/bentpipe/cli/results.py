@@ -114,7 +114,6 @@ def compare(
     interval.
     """
     require_folder(report)
-    sought = fraction(difference, "--difference")
     nothing = "no seed is complete in all scenarios"
     with telling_interrupts(nothing), Progress("simulating") as progress:
         compared = comparison.compare(
@@ -122,7 +121,7 @@ def compare(
             metrics=metric,
             by=by,
             seeds=seeds,
-            difference=sought,
+            difference=fraction(difference, "--difference"),
             progress=progress.count,
         )
     if report is not None:

@@ -91,8 +91,7 @@ def _emulate(resolved: Plan, seed: int | None, capture: Path | None) -> Result:
 def _simulate(
     resolved: Plan, seed: int | None, capture: Path | None, memory_limit: int | None
 ) -> Result:
-    warning = simulation.memory_warning(resolved, memory_limit)
-    if warning is not None:
+    if (warning := simulation.memory_warning(resolved, memory_limit)) is not None:
         note(f"warning: the run {warning}")
     with Progress("simulating") as progress:
         return simulation.run_simulation(

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -24,9 +24,6 @@ from bentpipe.simulation.memory import read_limit
 if TYPE_CHECKING:
     from bentpipe.studies import Study
     from bentpipe.studies.base.outcome import StudyOutcome
-
-_SEED: Final = 1
-_THREADS_HELP: Final = "Threads, by default one for each core; with emulate runs at a time"
 
 
 def _studies() -> Mapping[str, Study]:
@@ -54,7 +51,7 @@ study_app = typer.Typer(cls=StudyGroup, rich_markup_mode=None)
 def _study_command(study: Study) -> Any:
     def run_study(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         runs: int | None = None,
-        seed: Annotated[int, option("N", "The first seed.", min=0)] = _SEED,
+        seed: Annotated[int, option("N", "The first seed.", min=0)] = 1,
         threads: int | None = None,
         out: options.Out = None,
         replace: options.Replace = False,
@@ -118,7 +115,8 @@ def _study_command(study: Study) -> Any:
 
 def _options_of(study: Study) -> dict[str, Any]:
     """Return the options whose help depends on the study."""
-    runs, threads = "No effect: no cell of this study is stochastic.", _THREADS_HELP
+    runs = "No effect: no cell of this study is stochastic."
+    threads = "Threads, by default one for each core; with emulate runs at a time"
     cells = "Not available: this study runs in the simulator only."
     seconds = "Not available: the study gives it."
     if study.default_runs is not None:
@@ -135,12 +133,11 @@ def _options_of(study: Study) -> dict[str, Any]:
         runs = "Runs of each cell in real time; 1 by default. The simulator has 20 or as many."
     if study.seconds is not None:
         seconds = f"With emulate: how long a cell runs, in s; {study.seconds:g} by default."
-    limits = {"min": 1, "max": 3_600}
     return {
         "runs": Annotated[int | None, optional("N", runs, "--seeds", min=1)],
         "threads": Annotated[int | None, optional("N", f"{threads}.", min=1)],
         "cells": Annotated[str | None, optional("CELLS", cells)],
-        "seconds": Annotated[float | None, optional("N", seconds, **limits)],
+        "seconds": Annotated[float | None, optional("N", seconds, min=1, max=3_600)],
     }
 
 

@@ -113,8 +113,7 @@ def junit_text(
     for key in ("bentpipe_version", "seed", "state"):
         # A sweep has several seeds.
         if key in manifest:
-            value = str(manifest[key])
-            ET.SubElement(properties, "property", {"name": key, "value": value})
+            ET.SubElement(properties, "property", {"name": key, "value": str(manifest[key])})
     for check in checks:
         title, message = _clean(_named(check, check["threshold"])), _clean(_message(check))
         case = ET.SubElement(suite, "testcase", {"classname": name, "name": title})

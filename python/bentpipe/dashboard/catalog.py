@@ -312,8 +312,7 @@ def _begun(path: str, folder: Path) -> Entry | None:
     if not (folder / PART).is_dir():
         return None
     running = is_being_written(folder)
-    sweep = read_definition(folder)
-    if sweep is not None:
+    if (sweep := read_definition(folder)) is not None:
         state = "running" if running else "interrupted"
         title = str(sweep["scenario"].get("name") or "unnamed")
         return Entry(path=path, kind="sweep", title=title, state=state, engine=sweep["engine"])
@@ -322,8 +321,7 @@ def _begun(path: str, folder: Path) -> Entry | None:
 
 def _identity(folder: Path) -> object:
     """Return what changes when a file of the folder is replaced."""
-    begun = (folder / UNFINISHED).is_file()
-    files: list[tuple[object, ...]] = [(is_being_written(folder), begun)]
+    files: list[tuple[object, ...]] = [(is_being_written(folder), (folder / UNFINISHED).is_file())]
     for name in ("", f"{PART}/{COMMIT}"):
         try:
             inside = list(os.scandir(folder / name))

@@ -94,8 +94,7 @@ def _pep_lines(pep: Pep, end: EndName, missing: list[str]) -> Iterator[str]:
     for name, value in _written(pep):
         if (name,) in refused or name == "profile":
             continue
-        line = _line(name, value, refused)
-        if line:
+        if line := _line(name, value, refused):
             yield line
 
 

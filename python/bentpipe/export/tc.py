@@ -95,12 +95,11 @@ def tc_script(plan: Plan) -> str:
     shown, further = [], []
     for data, device in zip(directions(plan), ("$island", "$world"), strict=True):
         missing: list[str] = []
-        delay_ns = series_values(data["delay_ns"])[0]
         shown.append(
             {
                 "name": data["name"],
                 "rate": format_rate(first_value(data["rate_bps"])),
-                "delay": format_duration(delay_ns),
+                "delay": format_duration(series_values(data["delay_ns"])[0]),
                 "lines": list(_direction_lines(data, device, missing)),
             }
         )
@@ -234,7 +233,6 @@ def _percent(share: float) -> str:
 
 def _queue(queue: Mapping[str, Any], shaper: _Shaper, missing: list[str]) -> tuple[int, list[str]]:
     """Return the limit of tbf in bytes, and the qdiscs inside it."""
-    discipline = queue["discipline"]
     limit_bytes = _limit_bytes(queue["limit"], shaper)
     if queue["limit"]["unit"] == "bytes" and shaper.overhead_bytes:
         missing.append(
@@ -245,7 +243,7 @@ def _queue(queue: Mapping[str, Any], shaper: _Shaper, missing: list[str]) -> tup
         missing.append(f"queue.limit: tc has no unlimited queue: {_UNLIMITED_BYTES:,} B")
     packets = queue["limit"]["value"] if queue["limit"]["unit"] == "packets" else None
     inside = "parent 2:1 handle 3:"
-    match discipline:
+    match queue["discipline"]:
         case "codel" | "fq_codel":
             limit = packets or -(-limit_bytes // shaper.largest_bytes)
             if packets is None and queue["limit"]["unit"] != "unlimited":
