@@ -337,8 +337,7 @@ def _chart(name: str) -> Chart:
 
 def _seconds(request: Request, name: str) -> float | None:
     """Return a time of the query, None if it is not there."""
-    text = request.query_params.get(name)
-    if text is None:
+    if (text := request.query_params.get(name)) is None:
         return None
     try:
         seconds = float(text)

@@ -204,7 +204,7 @@ class Catalog:
         entries: list[Entry] = []
         seen: set[Path] = set()
         self.complete = True
-        for count, folder in enumerate(_folders(self.root, 0)):
+        for count, folder in enumerate(_folders(self.root)):
             if count >= FOLDERS_MAX or len(entries) >= ENTRIES_MAX:
                 self.complete = False
                 break
@@ -290,21 +290,17 @@ def _changed(manifest: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     return ", ".join([*shown[:_CHANGED_MAX], *more])
 
 
-def _folders(top: Path, depth: int) -> Iterator[Path]:
+def _folders(top: Path) -> Iterator[Path]:
     """Yield folders without hidden ones; what is below a result is a part of it."""
-    yield top
-    if depth >= _DEPTH_MAX or has_manifest(top) or (top / PART).is_dir():
-        return
-    try:
-        inner = sorted(
-            child.name for child in os.scandir(top) if child.is_dir(follow_symlinks=False)
-        )
-    except OSError:
-        return
-    for name in inner:
+    for path, names, _ in os.walk(top):
+        folder = Path(path)
+        yield folder
+        is_deepest = len(folder.parts) - len(top.parts) >= _DEPTH_MAX
+        if is_deepest or has_manifest(folder) or (folder / PART).is_dir():
+            names.clear()
         # Addresses are UTF-8; Linux allows names of other bytes.
-        if not name.startswith(".") and name.encode(errors="ignore").decode() == name:
-            yield from _folders(top / name, depth + 1)
+        is_utf8 = (name for name in names if name.encode(errors="ignore").decode() == name)
+        names[:] = sorted(name for name in is_utf8 if not name.startswith("."))
 
 
 def _begun(path: str, folder: Path) -> Entry | None:
