@@ -199,18 +199,18 @@ def _dependency(requirement: str) -> Check:
     named = re.match(r"([A-Za-z0-9._-]+)(?:\[.*\])?(?:>=([0-9.]+))?", requirement)
     assert named is not None, "a requirement starts with a name"
     name, wanted = named[1], named[2]
-    fix = f'pip install "{requirement}"'
+    ok = False
     try:
         version = metadata.version(name)
         import_module(_MODULES.get(name, name.replace("-", "_")))
     except metadata.PackageNotFoundError:
-        return Check(name=name, ok=False, found="It is not installed.", fix=fix)
+        finding = "It is not installed."
     except ImportError as error:
         finding = f"It is installed and cannot be loaded: {error}."
-        return Check(name=name, ok=False, found=finding, fix=fix)
-    ok = wanted is None or _numbers(version) >= _numbers(wanted)
-    finding = f"Version {version} works." if ok else f"Version {version} is older than {wanted}."
-    return Check(name=name, ok=ok, found=finding, fix=fix)
+    else:
+        ok = wanted is None or _numbers(version) >= _numbers(wanted)
+        finding = f"Version {version} {'works' if ok else f'is older than {wanted}'}."
+    return Check(name=name, ok=ok, found=finding, fix=f'pip install "{requirement}"')
 
 
 def _numbers(version: str) -> tuple[int, ...]:

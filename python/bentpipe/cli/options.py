@@ -233,11 +233,11 @@ def claim(output: OutputFolder | SweepFolder | None, of: Scenario | str, *, repl
     output.claim(origin, replace=replace)
 
 
-def note_written(output: OutputFolder, contents: str = "report.html shows it") -> None:
+def note_written(output: OutputFolder) -> None:
     """Print what a folder has, and what it had before."""
     if output.replaced is not None:
         note(f"replaced {output.replaced}")
-    note(f"wrote {output.path} ({contents})")
+    note(f"wrote {output.path} (report.html shows it)")
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,10 @@ def _study_command(study: Study) -> Any:
         if engine not in study.titles:
             where = "real time" if engine == "simulate" else "the simulator"
             raise UsageError(f"engine: the study {study.name} runs in {where} only")
-        if engine == "simulate":
-            if cells is not None:
-                raise UsageError(
-                    "--cells: only with --engine emulate; the simulator runs all cells"
-                )
-        else:
+        if engine == "emulate":
             chosen.refuse_with_labs()
+        elif cells is not None:
+            raise UsageError("--cells: only with --engine emulate; the simulator runs all cells")
         if seconds is not None and (engine == "simulate" or study.seconds is None):
             raise UsageError("--seconds: how long a cell runs is given by the study")
         with output_folder(out, "study") as output, ExitStack() as stack:

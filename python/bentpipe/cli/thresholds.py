@@ -27,7 +27,6 @@ Check = Mapping[str, Any]
 _MAX_LINES: Final = 20
 # What XML 1.0 does not allow, even escaped (https://www.w3.org/TR/xml/#charsets).
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def _named(check: Check, text: str) -> str:
@@ -128,4 +127,4 @@ def junit_text(
 
 
 def _clean(text: str) -> str:
-    return _NOT_XML.sub(_REPLACEMENT, text)
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
