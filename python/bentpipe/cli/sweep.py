@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
@@ -89,21 +89,20 @@ _SEEDS_OF_INTERVALS: Final = 5
 _MAX_WARNINGS: Final = 5
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Request:
     """What the command line asks for."""
 
-    scenario: Path | None
-    settings: list[str]
-    vary: list[str]
-    seeds: int | None
-    until: sweeps.UntilCi | None
-    keep_runs: bool
     engine: str
-    thresholds: list[str]
+    scenario: Path | None = None
+    settings: Sequence[str] = ()
+    vary: Sequence[str] = ()
+    seeds: int | None = None
+    until: sweeps.UntilCi | None = None
+    keep_runs: bool = False
+    thresholds: Sequence[str] = ()
 
 
-_NO_REQUEST: Final = _Request(None, [], [], None, None, keep_runs=False, engine="", thresholds=[])
 # The options that the fields of a definition come from.
 _OPTIONS: Final = {
     "scenario": "the scenario or --set",
@@ -148,13 +147,13 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     require_folder(junit)
     request = _Request(
         scenario=scenario_file,
-        settings=settings or [],
-        vary=vary or [],
+        settings=settings or (),
+        vary=vary or (),
         seeds=seeds,
         until=None if until_ci is None else _until(until_ci, metric, max_seeds),
         keep_runs=keep_runs,
         engine=engine,
-        thresholds=threshold or [],
+        thresholds=threshold or (),
     )
     chosen = options.ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
     with _folder(out, resume) as folder:
@@ -198,7 +197,7 @@ def _resume(
     request: _Request, folder: SweepFolder, chosen: options.ExecutorOptions, *, yes: bool
 ) -> None:
     """Continue an unfinished sweep; one that the command line describes, too, is compared."""
-    if request.scenario is None and dataclasses.replace(request, engine="") != _NO_REQUEST:
+    if request.scenario is None and request != _Request(engine=request.engine):
         raise UsageError(
             "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
             "--until-ci, --keep-runs and --threshold"
@@ -277,9 +276,7 @@ def _defined(request: _Request, *, yes: bool) -> Definition:
                 if path.is_file()
             ],
         )
-    warnings = list(
-        dict.fromkeys(warning for cell in definition.cells for warning in cell.warnings)
-    )
+    warnings = [*dict.fromkeys(text for cell in definition.cells for text in cell.warnings)]
     for warning in warnings[:_MAX_WARNINGS]:
         note(f"warning: {warning}")
     if len(warnings) > _MAX_WARNINGS:
