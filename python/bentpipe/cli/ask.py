@@ -51,11 +51,9 @@ class _Questions(LazyGroup):
     """The questions, each a command that is created when it is needed."""
 
     def list_commands(self, _context: Any) -> list[str]:
-        """Return the names of all questions."""
         return list(answers.QUESTIONS)
 
     def get_command(self, _context: Any, name: str) -> Any:
-        """Return the command of a question."""
         return _command(name)
 
     def summary(self, _context: Any, name: str) -> str:

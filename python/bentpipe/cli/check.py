@@ -263,7 +263,6 @@ def _program(name: str, use: str) -> Check:
 
 
 def _capacity_lines(capacity: dict[str, Any]) -> list[str]:
-    """Return the measured capacity as text."""
     lines = [
         f"one TCP flow    {capacity['tcp_bits_per_second'] / 1e9:.2f} Gbit/s",
         f"super-packets   {capacity['tcp_super_packets_bits_per_second'] / 1e9:.2f} Gbit/s, "

@@ -132,7 +132,6 @@ def _preset_text(preset: Preset) -> str:
 
 
 def _flow_yaml(value: object) -> str:
-    """Return a value in the flow style of YAML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):

@@ -31,21 +31,19 @@ def _studies() -> Mapping[str, Study]:
     return studies
 
 
-class StudyGroup(LazyGroup):
+class _StudyGroup(LazyGroup):
     """The sub-commands of ``study``: the name of each study."""
 
     renamed: ClassVar[Mapping[str, str]] = {"list": "bentpipe show studies"}
 
     def list_commands(self, _context: Any) -> list[str]:
-        """Return the names of all sub-commands."""
         return list(_studies())
 
     def get_command(self, _context: Any, name: str) -> Any:
-        """Return the sub-command called ``name``."""
         return _study_command(_studies()[name])
 
 
-study_app = typer.Typer(cls=StudyGroup, rich_markup_mode=None)
+study_app = typer.Typer(cls=_StudyGroup, rich_markup_mode=None)
 
 
 def _study_command(study: Study) -> Any:
