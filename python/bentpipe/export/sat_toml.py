@@ -176,9 +176,8 @@ def _peers(plan: Plan, end: EndName, missing: list[str]) -> list[dict[str, str]]
             f"{terminals - count} terminals are left out"
         )
     names = ["terminal"] if count == 1 else [f"terminal-{n}" for n in range(1, count + 1)]
-    keys = gateway.placeholder_keys(names)
-    named = enumerate(zip(names, keys, strict=True), 1)
-    return [_peer(name, _HUB + number, key) for number, (name, key) in named]
+    numbers = range(_HUB + 1, _HUB + 1 + count)
+    return list(map(_peer, names, numbers, gateway.placeholder_keys(names)))
 
 
 def _peer(name: str, number: int, key: str) -> dict[str, str]:

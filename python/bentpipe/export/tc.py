@@ -286,16 +286,11 @@ def _limit_bytes(limit: Mapping[str, Any], shaper: _Shaper) -> int:
 
 
 def _codel(queue: Mapping[str, Any], packets: int) -> str:
-    fair_queuing = (
-        f" flows {queue['queues']} quantum {queue['quantum_bytes']}"
-        if queue["discipline"] == "fq_codel"
-        else ""
-    )
-    ecn = "ecn" if queue["ecn"] else "noecn"
-    return (
-        f"{queue['discipline']} limit {packets} target {_ms(queue['target_ns'])} "
-        f"interval {_ms(queue['interval_ns'])}{fair_queuing} {ecn}"
-    )
+    target, interval = _ms(queue["target_ns"]), _ms(queue["interval_ns"])
+    words = [f"{queue['discipline']} limit {packets} target {target} interval {interval}"]
+    if queue["discipline"] == "fq_codel":
+        words.append(f"flows {queue['queues']} quantum {queue['quantum_bytes']}")
+    return " ".join([*words, "ecn" if queue["ecn"] else "noecn"])
 
 
 def _red(queue: Mapping[str, Any], limit_bytes: int, shaper: _Shaper, missing: list[str]) -> str:
