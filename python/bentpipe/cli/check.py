@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,7 +21,7 @@ import typer
 from bentpipe import live, plan, scenario, simulation
 from bentpipe.cli import options
 from bentpipe.cli.link_status import late_by
-from bentpipe.cli.options import argument, complete_scenarios, flag, note, print_checks, print_json
+from bentpipe.cli.options import argument, complete_scenarios, flag, note, print_json
 from bentpipe.errors import BentpipeError, ScenarioError, UsageError
 from bentpipe.live.machine import FIX, Check, require
 from bentpipe.plan.presets import link_plan
@@ -144,10 +145,31 @@ def _check_machine(*, measure: bool, as_json: bool) -> None:
         ok = all(check.passes for check in checks)
         print_json({"ok": ok, "checks": [asdict(c) for c in checks], "measured": capacity})
     else:
-        print_checks(checks)
+        _print_checks(checks)
         if capacity is not None:
             print("\n".join(_capacity_lines(capacity)))
     require(checks)
+
+
+def _print_checks(checks: Sequence[Check]) -> None:
+    """Print checks in a table, those that fail with their remedy; on a terminal its lines fit.
+
+    Of those with a dash, other things work without what they need.
+    """
+    width = max(len(check.name) for check in checks)
+    is_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+    line = textwrap.TextWrapper(
+        width=shutil.get_terminal_size().columns if is_terminal else sys.maxsize,
+        subsequent_indent=" " * (width + 6),
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for check in checks:
+        mark = "ok " if check.ok else "NO " if check.needed else "-  "
+        print(line.fill(f"{mark} {check.name:{width}}  {check.found}"))
+        if not check.ok:
+            print(line.fill(f"{line.subsequent_indent}To fix it: {check.fix}"))
 
 
 def examine(folder: Path) -> list[Check]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,6 @@ from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_plans
 
 if TYPE_CHECKING:
-    from bentpipe.live.machine import Check
     from bentpipe.results.output import OutputFolder
     from bentpipe.scenario.schema import Scenario
     from bentpipe.simulation.executor import Executor
@@ -160,27 +157,6 @@ Gateways = Annotated[
 Internet = Annotated[
     bool, flag("--internet", "Give the lab access to the Internet, over the link (slirp4netns).")
 ]
-
-
-def print_checks(checks: Sequence[Check]) -> None:
-    """Print checks in a table, those that fail with their remedy; on a terminal its lines fit.
-
-    Of those with a dash, other things work without what they need.
-    """
-    width = max(len(check.name) for check in checks)
-    is_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
-    line = textwrap.TextWrapper(
-        width=shutil.get_terminal_size().columns if is_terminal else sys.maxsize,
-        subsequent_indent=" " * (width + 6),
-        replace_whitespace=False,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    for check in checks:
-        mark = "ok " if check.ok else "NO " if check.needed else "-  "
-        print(line.fill(f"{mark} {check.name:{width}}  {check.found}"))
-        if not check.ok:
-            print(line.fill(f"{line.subsequent_indent}To fix it: {check.fix}"))
 
 
 def print_json(data: Any) -> None:
