@@ -15,7 +15,7 @@ import typer
 from bentpipe import answers
 from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, command
-from bentpipe.cli.options import note, note_written, optional, output_folder, print_json
+from bentpipe.cli.options import note, note_written, option, output_folder, print_json
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.cli.streams import fit_command
 from bentpipe.errors import BentpipeError, UsageError
@@ -29,7 +29,7 @@ _WIDTH: Final = 80
 
 Seeds = Annotated[
     int | None,
-    optional("N", "Runs of each case; by default up to 10 or 20, as the time allows.", min=1),
+    option("N", "Runs of each case; by default up to 10 or 20, as the time allows.", min=1),
 ]
 AskEngine = Annotated[
     options.Engine,
@@ -37,13 +37,13 @@ AskEngine = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    optional(
+    option(
         "FOLDER",
         "Write the page, its tables and the answer as JSON to this folder, which serve lists.",
     ),
 ]
 Report = Annotated[
-    Path | None, optional("FILE", "Write the answer as a page (HTML) with charts and tables.")
+    Path | None, option("FILE", "Write the answer as a page (HTML) with charts and tables.")
 ]
 
 
@@ -115,7 +115,6 @@ def _option(asked: Option) -> tuple[Any, Any]:
         metavar=asked.metavar,
         min=None if form else asked.min,
         max=None if form else asked.max,
-        show_default=default is not None,
         autocompletion=options.complete_links if asked.name == "link" else None,
     )
     if form is not None:

@@ -17,7 +17,7 @@ import typer
 from bentpipe import _core, cli, live, scenario
 from bentpipe.cli import options
 from bentpipe.cli.link_status import LinkStatus, summary_lines
-from bentpipe.cli.options import argument, flag, note, optional, print_json, require_folder
+from bentpipe.cli.options import argument, flag, note, option, print_json, require_folder
 from bentpipe.cli.streams import EXIT_FAILED, ProgramCommand
 from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import InvalidRunError, UsageError
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 World = Annotated[
     list[str] | None,
-    optional("COMMAND", "Run a shell command in the world at the same time; repeatable."),
+    option("COMMAND", "Run a shell command in the world at the same time; repeatable."),
 ]
-Statistics = Annotated[Path | None, optional("FILE", "Write the statistics to this file, as JSON.")]
+Statistics = Annotated[Path | None, option("FILE", "Write the statistics to this file, as JSON.")]
 Watching = Annotated[
     bool, flag("--watch", "Show queues, rates, losses and lateness below the output of programs.")
 ]
@@ -56,7 +56,7 @@ Strict = Annotated[
 ]
 ProgramThresholds = Annotated[
     list[str] | None,
-    optional(
+    option(
         "TEXT",
         "Exit with 99 unless this holds, such as 'time <= 10 s' or "
         "'directions.forward.loss_percent <= 1 %'; repeatable.",

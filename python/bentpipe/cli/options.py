@@ -43,13 +43,8 @@ def complete_links(incomplete: str) -> Iterable[str]:
     yield from complete_scenarios(incomplete)
 
 
-def optional(metavar: str, text: str, *flags: str, **more: Any) -> Any:
-    """Return an option without a default in --help; ``text`` is what --help says."""
-    return option(metavar, text, *flags, show_default=False, **more)
-
-
 def option(metavar: str, text: str, *flags: str, **more: Any) -> Any:
-    """Return an option with its default in --help; ``text`` is what --help says.
+    """Return an option; ``text`` is what --help says, followed by the default unless it is None.
 
     Its flag has the name of the parameter, unless ``flags`` name another one.
     """
@@ -63,7 +58,7 @@ def flag(name: str, text: str) -> Any:
 
 def argument(metavar: str, text: str, complete: Callable[..., Iterable[str]] | None = None) -> Any:
     """Return an argument; ``text`` is what --help says."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False, autocompletion=complete)
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
 
 
 Engine = Literal["simulate", "emulate"]
@@ -75,7 +70,7 @@ ScenarioInput = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    optional(
+    option(
         "PATH=VALUE",
         "Override a value of the scenario, such as traffic.web.size=1MB or "
         "'traffic.*.tcp.congestion_control=bbr'; repeatable.",
@@ -83,10 +78,10 @@ Settings = Annotated[
     ),
 ]
 AsJson = Annotated[bool, flag("--json", "Print JSON on stdout.")]
-ScenarioSeed = Annotated[int | None, optional("N", "Replace the scenario's seed.", min=0)]
+ScenarioSeed = Annotated[int | None, option("N", "Replace the scenario's seed.", min=0)]
 Out = Annotated[
     Path | None,
-    optional(
+    option(
         "FOLDER",
         "Write report.html and the data to this folder; replaces an earlier result of the same.",
     ),
@@ -96,39 +91,38 @@ Replace = Annotated[
 ]
 Capture = Annotated[
     Path | None,
-    optional("FILE", "Capture every packet at every point to this file (pcapng, for Wireshark)."),
+    option("FILE", "Capture every packet at every point to this file (pcapng, for Wireshark)."),
 ]
 MemoryLimit = Annotated[
     str | None,
-    optional(
+    option(
         "SIZE",
         "End simulations that take more memory, counted over all concurrent runs, such as "
         "4GB; by default half of the available memory.",
     ),
 ]
-Threads = Annotated[int | None, optional("N", "Threads; by default one for each core.", min=1)]
+Threads = Annotated[int | None, option("N", "Threads; by default one for each core.", min=1)]
 Dask = Annotated[
     bool,
     flag("--dask", "Run in processes, on a Dask cluster of this machine; --threads counts them."),
 ]
 Scheduler = Annotated[
-    str | None, optional("tcp://HOST:PORT", "Run on the workers of this Dask scheduler.")
+    str | None, option("tcp://HOST:PORT", "Run on the workers of this Dask scheduler.")
 ]
 Thresholds = Annotated[
     list[str] | None,
-    optional(
+    option(
         "TEXT",
         "Exit with 99 unless this holds, such as 'flows.goodput_bps.p5 >= 2 Mbit/s'; repeatable.",
     ),
 ]
 JUnit = Annotated[
-    Path | None,
-    optional("FILE", "Write the thresholds to this file as JUnit XML, a test case each."),
+    Path | None, option("FILE", "Write the thresholds to this file as JUnit XML, a test case each.")
 ]
 # Options of labs.
 Links = Annotated[
     list[str],
-    optional(
+    option(
         "|".join([*preset_plans(), "FILE"]),
         "A preset or a scenario file; repeat for links in series, the world's first.",
         autocompletion=complete_links,
@@ -136,7 +130,7 @@ Links = Annotated[
 ]
 LinkSettings = Annotated[
     list[str] | None,
-    optional(
+    option(
         "PATH=VALUE",
         "Override a value of each link, such as link.forward.rate=4Mbit/s; repeatable.",
         "--set",

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from bentpipe import cli, comparison, report as reports, results, sweeps
 from bentpipe.cli import options
-from bentpipe.cli.options import argument, flag, note, option, optional, print_json, require_folder
+from bentpipe.cli.options import argument, flag, note, option, print_json, require_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, telling_interrupts
 from bentpipe.cli.thresholds import require_cell_thresholds, require_thresholds, write_junit
 from bentpipe.errors import InvalidRunError, UsageError
@@ -21,11 +21,11 @@ _SERVER_PACKAGES: Final = frozenset({"starlette", "uvicorn"})
 def report(
     folder: Annotated[Path, argument("FOLDER", "A result folder.")],
     report: Annotated[
-        Path | None, optional("FILE", "The HTML file; report.html in the folder by default.")
+        Path | None, option("FILE", "The HTML file; report.html in the folder by default.")
     ] = None,
     tables: Annotated[
         Path | None,
-        optional("FOLDER", "Write each table of the report to this folder, as CSV and LaTeX."),
+        option("FOLDER", "Write each table of the report to this folder, as CSV and LaTeX."),
     ] = None,
     threshold: options.Thresholds = None,
     junit: options.JUnit = None,
@@ -91,20 +91,20 @@ def compare(
     ],
     metric: Annotated[
         list[str] | None,
-        optional(
+        option(
             "NAME",
             "A metric, such as flows.download.goodput_bps.p5; repeatable. By default those of "
             "each entry of traffic and each direction.",
         ),
     ] = None,
     by: Annotated[
-        str | None, optional("PATH", "Compare the values of this field of one sweep.")
+        str | None, option("PATH", "Compare the values of this field of one sweep.")
     ] = None,
     seeds: Annotated[int, option("N", "The seeds of each scenario file.", min=1)] = 30,
     difference: Annotated[
         str, option("PERCENT", "State the seeds that would show a difference of this size.")
     ] = "5%",
-    report: Annotated[Path | None, optional("FILE", "Write a report with plots (HTML).")] = None,
+    report: Annotated[Path | None, option("FILE", "Write a report with plots (HTML).")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare settings: differences with 95 % intervals.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import bentpipe
 from bentpipe import report, scenario
 from bentpipe.cli import options
-from bentpipe.cli.options import argument, flag, note, optional, output_folder
+from bentpipe.cli.options import argument, flag, note, option, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import UsageError
 from bentpipe.scenario.document import read_value
@@ -28,7 +28,7 @@ Field = Annotated[
 ]
 Bound = Annotated[
     str | None,
-    optional(
+    option(
         "VALUE",
         "Try no larger value, such as 20 or '20 Mbit/s'; by default 1000 or what fits.",
         "--max",
@@ -36,7 +36,7 @@ Bound = Annotated[
 ]
 Thresholds = Annotated[
     list[str] | None,
-    optional(
+    option(
         "TEXT",
         "What must hold, in addition to the scenario's thresholds, such as 'flows.mos.p5 >= 3.6'; "
         "repeatable.",
@@ -50,20 +50,20 @@ NoDrop = Annotated[
 ]
 Sizes = Annotated[
     str | None,
-    optional(
+    option(
         "BYTES,BYTES,...", "UDP payloads, as of iperf -l, for --no-drop; by default the file's."
     ),
 ]
 FlowName = Annotated[
     str | None,
-    optional("NAME", "Vary this flow only, with --no-drop; by default all of constant_rate."),
+    option("NAME", "Vary this flow only, with --no-drop; by default all of constant_rate."),
 ]
 Seeds = Annotated[
     int | None,
-    optional("N", "Runs of each value, with consecutive seeds; 5, or 1 with --no-drop.", min=1),
+    option("N", "Runs of each value, with consecutive seeds; 5, or 1 with --no-drop.", min=1),
 ]
 Resolution = Annotated[
-    str | None, optional("PERCENT", "The precision; by default 0.5%, and exact for a count.")
+    str | None, option("PERCENT", "The precision; by default 0.5%, and exact for a count.")
 ]
 
 

@@ -14,7 +14,7 @@ import typer
 from bentpipe import _core, cli, export, plan, scenario
 from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, examples_text
-from bentpipe.cli.options import argument, complete_links, note, optional, print_json
+from bentpipe.cli.options import argument, complete_links, note, option, print_json
 from bentpipe.errors import UsageError
 from bentpipe.metrics import METRICS, metrics_named
 from bentpipe.plan.presets import link_document, preset_plans
@@ -172,10 +172,10 @@ def _framing_text(preset: FramingPreset) -> str:
     defaults = ", ".join(f"{name}: {_flow_yaml(o.default)}" for name, o in preset.options.items())
     written = f"{{kind: {preset.name}, {defaults}}}" if defaults else preset.name
     lines = [f"{preset.name}: {preset.title}", "", f"framing: {written}", ""]
-    for name, option in preset.options.items():
-        allowed = ", ".join(_flow_yaml(value) for value in option.allowed)
+    for name, setting in preset.options.items():
+        allowed = ", ".join(map(_flow_yaml, setting.allowed))
         lines += textwrap.wrap(
-            f"{name}: {option.meaning}; {allowed}", width=_WIDTH, subsequent_indent="    "
+            f"{name}: {setting.meaning}; {allowed}", width=_WIDTH, subsequent_indent="    "
         )
     sizes = ", ".join(f"{size} B takes {bits / 8:.1f} B" for size, bits in _frames(preset).items())
     lines += [*([""] if defaults else []), f"On the link {sizes}.", ""]
@@ -267,7 +267,7 @@ def scenario_as(
     ],
     export_format: Annotated[
         ExportFormat,
-        optional(
+        option(
             "|".join(get_args(ExportFormat)),
             "tc: a script for a Linux router. sat.toml: a configuration of bentpipe gateway. "
             "ns-3: a program in C++.",
@@ -276,7 +276,7 @@ def scenario_as(
     ],
     end: Annotated[
         End | None,
-        optional("|".join(get_args(End)), "The gateway of sat.toml; by default the only one."),
+        option("|".join(get_args(End)), "The gateway of sat.toml; by default the only one."),
     ] = None,
     settings: options.Settings = None,
 ) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from bentpipe.cli import options
 from bentpipe.cli.lazy import LazyGroup, command
-from bentpipe.cli.options import flag, note, option, optional, output_folder
+from bentpipe.cli.options import flag, note, option, output_folder
 from bentpipe.cli.progress import Progress, exit_interrupted, finish
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
 from bentpipe.simulation.memory import read_limit
@@ -129,10 +129,10 @@ def _options_of(study: Study) -> dict[str, Any]:
     if study.seconds is not None:
         seconds = f"With emulate: how long a cell runs, in s; {study.seconds:g} by default."
     return {
-        "runs": Annotated[int | None, optional("N", runs, "--seeds", min=1)],
-        "threads": Annotated[int | None, optional("N", f"{threads}.", min=1)],
-        "cells": Annotated[str | None, optional("CELLS", cells)],
-        "seconds": Annotated[float | None, optional("N", seconds, min=1, max=3_600)],
+        "runs": Annotated[int | None, option("N", runs, "--seeds", min=1)],
+        "threads": Annotated[int | None, option("N", f"{threads}.", min=1)],
+        "cells": Annotated[str | None, option("CELLS", cells)],
+        "seconds": Annotated[float | None, option("N", seconds, min=1, max=3_600)],
     }
 
 

@@ -16,7 +16,7 @@ import typer
 
 from bentpipe import cli, report, sweeps
 from bentpipe.cli import options
-from bentpipe.cli.options import argument, flag, note, option, optional, print_json, require_folder
+from bentpipe.cli.options import argument, flag, note, option, print_json, require_folder
 from bentpipe.cli.progress import Progress, delaying_interrupts, exit_interrupted
 from bentpipe.cli.thresholds import require_cell_thresholds, write_junit
 from bentpipe.errors import UsageError
@@ -44,7 +44,7 @@ ScenarioOrSweep = Annotated[
 ]
 Vary = Annotated[
     list[str] | None,
-    optional(
+    option(
         "PATH=V1,V2,...",
         "Values of a field; repeat for all combinations. A range is lin(FROM, TO, POINTS) "
         "or log(FROM, TO, POINTS). A comma in quotes or brackets belongs to the value.",
@@ -52,7 +52,7 @@ Vary = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    optional(
+    option(
         "N",
         "Seeds of each combination, from the scenario's on; by default 1, or 5 with --until-ci.",
         min=1,
@@ -60,7 +60,7 @@ Seeds = Annotated[
 ]
 UntilCi = Annotated[
     str | None,
-    optional(
+    option(
         "PERCENT",
         "Add seeds to each combination until the 95 % confidence interval of the mean is "
         "this narrow: ± PERCENT of the mean.",
@@ -70,13 +70,13 @@ Metric = Annotated[str, option("NAME", "The metric of --until-ci, a column of fl
 MaxSeeds = Annotated[int, option("N", "The most seeds that --until-ci gives.", min=2)]
 SweepOut = Annotated[
     str | None,
-    optional(
+    option(
         "FOLDER",
         "Write the data set to this folder; replaces an earlier sweep. A URL such as "
         "s3://BUCKET/NAME is shared storage, to which workers write the runs of --keep-runs.",
     ),
 ]
-Resume = Annotated[str | None, optional("FOLDER", "Continue the unfinished sweep of this folder.")]
+Resume = Annotated[str | None, option("FOLDER", "Continue the unfinished sweep of this folder.")]
 Yes = Annotated[bool, flag("--yes", "Do more than a million runs without a question.")]
 KeepRuns = Annotated[bool, flag("--keep-runs", "Keep the result folder of each run, too.")]
 SweepEngine = Annotated[
