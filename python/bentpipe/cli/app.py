@@ -1,6 +1,6 @@
 """The command line: the verbs, and the output of their errors.
 
-Data go to stdout, everything else to stderr. `exits` has the exit codes.
+Data go to stdout, everything else to stderr. `streams` has the exit codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What rich draws: tables, a status that is updated until a lab or a gateway ends, progress bars.
+"""What rich draws: tables, a status that is updated until a lab ends, progress bars.
 
 The status is on stdout and has a screen of its own (the alternate screen), as top(1), so that a
 window of any size may be resized and the terminal is as before afterwards. Programs write directly

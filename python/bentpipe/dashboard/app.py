@@ -409,7 +409,7 @@ class Streams:
         self._stopping = stopping
         self._open = 0
 
-    def reply(self, next_event: Callable[[], Event | None]) -> StreamingResponse:
+    def reply(self, next_event: Callable[[], Event]) -> StreamingResponse:
         """Return the reply that sends an event whenever ``next_event`` returns a new one.
 
         ``next_event`` is called in a thread. The stream ends after the event ``ended``.
@@ -424,14 +424,14 @@ class Streams:
             self._events(next_event), media_type="text/event-stream", headers=headers
         )
 
-    async def _events(self, next_event: Callable[[], Event | None]) -> AsyncIterator[str]:
+    async def _events(self, next_event: Callable[[], Event]) -> AsyncIterator[str]:
         self._open += 1
         last: Event | None = None
         sent_s = time.monotonic()
         try:
             while not self._stopping():
                 event = await run_in_threadpool(next_event)
-                if event is not None and event != last:
+                if event != last:
                     last, sent_s = event, time.monotonic()
                     yield f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n"
                     if event[0] == "ended":
