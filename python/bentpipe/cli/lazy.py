@@ -68,11 +68,7 @@ def command(
     name: str, function: Any, *examples: str, cls: type[TyperCommand] = TyperCommand
 ) -> Any:
     """Return the command that calls a function."""
-    app = typer.Typer(
-        add_completion=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=cls, epilog=examples_text(*examples))(function)
     return parse_without_pydantic(typer.main.get_command(app))
 
