@@ -99,7 +99,6 @@ def _command(name: str) -> Any:
             for keyword, (annotation, default) in parameters.items()
         ]
     )
-    run.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()}
     run.__doc__ = answers.help_of(name)
     return command(name, run, *(f"bentpipe ask {name} {example}" for example in question.examples))
 
