@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
+from bentpipe.live import uplink
 from bentpipe.live.capacity import errors_of_core, refuse_beyond_capacity
 from bentpipe.live.gateways import (
     RunningDaemons,
@@ -27,7 +28,6 @@ from bentpipe.live.gateways import (
     uses_super_packets,
 )
 from bentpipe.live.programs import start_error
-from bentpipe.live.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import judged, late_windows, over_time, verdict
 from bentpipe.text import choice
 
@@ -74,7 +74,7 @@ class LocalLab:
     core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
-    _uplink: Uplink | None = field(init=False, default=None)
+    _uplink: uplink.Uplink | None = field(init=False, default=None)
     _daemons: RunningDaemons = field(init=False)
 
     @property
@@ -94,7 +94,7 @@ class LocalLab:
         refuse_beyond_capacity(self.plans, super_packets=self.has_super_packets)
         refuse_functions(self.plans, self.mtu_bytes)
         if self.internet:
-            find_slirp4netns()
+            uplink.find_program()
 
     def __enter__(self) -> Self:
         """Set the lab up and start the link.
@@ -120,7 +120,7 @@ class LocalLab:
             )
             self._daemons = RunningDaemons.start(self.core, self.plans)
             if self.internet:
-                self._uplink = open_uplink(self.core.enable_internet())
+                self._uplink = uplink.open_uplink(self.core.enable_internet())
         self._thread = threading.Thread(target=self._run, name="bentpipe-link", daemon=True)
         self._thread.start()
         self._daemons.wait_for_sessions(self._thread.is_alive)
