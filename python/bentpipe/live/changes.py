@@ -16,8 +16,9 @@ from pydantic import Field, ValidationError
 
 from bentpipe import plan, scenario
 from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
-from bentpipe.live.capacity import largest_value, refuse_beyond_capacity
-from bentpipe.live.link_state import VALUES, LinkChange
+from bentpipe.live.capacity import refuse_beyond_capacity
+from bentpipe.live.link_state import LinkChange
+from bentpipe.plan.presets import series_values
 from bentpipe.scenario.document import FieldPath, read_file
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, problems_of
 from bentpipe.text import shown
@@ -101,7 +102,8 @@ def link_changes(
         elif not field.startswith("queue."):
             value = _value(setting, direction, field, super_packets=super_packets)
         for hop in chosen:
-            change = {"hop": hop, "direction": direction, **dict.fromkeys(VALUES)}
+            unchanged = dict.fromkeys(LinkChange.__annotations__)
+            change = {**unchanged, "hop": hop, "direction": direction}
             change = changes.setdefault((hop, direction), change)
             if value is None:
                 plain = f"link.{direction}.{field}={text}"
@@ -161,8 +163,8 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
     # The limit may be a share of the bandwidth-delay product.
     link = {
         name: {
-            "rate": f"{largest_value(end['rate_bps'])} bit/s",
-            "delay": f"{largest_value(end['delay_ns'])} ns",
+            "rate": f"{max(series_values(end['rate_bps']))} bit/s",
+            "delay": f"{max(series_values(end['delay_ns']))} ns",
             "queue": _DIRECTION["queue"],
         }
         for name, end in ends.items()

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from bentpipe._core import Stream
 from bentpipe.errors import Problem, ScenarioError
-from bentpipe.live.capacity import largest_value
 from bentpipe.live.gateways import hosts_behind
 from bentpipe.live.kernel_tcp import (
     host_sysctls,
@@ -22,6 +21,7 @@ from bentpipe.live.kernel_tcp import (
 from bentpipe.live.refused_tcp import refused_tcp
 from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plan.plan import Plan
+from bentpipe.plan.presets import series_values
 from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S, TCP_IP_BYTES, UDP_IP_BYTES
 
@@ -151,7 +151,7 @@ def highest(plan: Mapping[str, Any], quantity: str) -> dict[str, int]:
     """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
     # The return directions of all terminals are equal.
     ends = zip(("forward", "return"), plan["directions"][:2], strict=True)
-    return {name: largest_value(direction[quantity]) for name, direction in ends}
+    return {name: max(series_values(direction[quantity])) for name, direction in ends}
 
 
 def longest_round_trip_ns(plan: Mapping[str, Any]) -> int:
@@ -179,14 +179,9 @@ def lead_time_ns(plan: Mapping[str, Any]) -> int:
         return 0
     functions = (function for gateway in plan["gateways"] for function in gateway["functions"])
     has_tunnel = any(function["kind"] == "tunnel" for function in functions)
-    return (
-        _LAB_NS
-        + _TUNNEL_NS * has_tunnel
-        + sum(
-            _BROWSER_NS if flow["workload"]["kind"] == "web_page" else _FLOW_NS
-            for flow in plan["flows"]
-        )
-    )
+    workloads = (flow["workload"]["kind"] for flow in plan["flows"])
+    flows_ns = sum(_BROWSER_NS if kind == "web_page" else _FLOW_NS for kind in workloads)
+    return _LAB_NS + _TUNNEL_NS * has_tunnel + flows_ns
 
 
 def delayed_plan(plan: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:
