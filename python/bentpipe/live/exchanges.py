@@ -152,9 +152,7 @@ class Client:
         workload = self._settings["workload"]
         exchange: Row = {
             "start_ns": time.monotonic_ns(),
-            "established_ns": None,
-            "first_byte_ns": None,
-            "finished_ns": None,
+            **dict.fromkeys(("established_ns", "first_byte_ns", "finished_ns")),
             "request_bytes": workload["request_bytes"],
             "response_bytes": next(self._sizes),
         }
@@ -234,9 +232,10 @@ def playback(
         end_ns - start_ns,
     )
     seen = dict(columns)
-    moments = ("next_request_ns", "last_frame_ns")
-    due = {name: at_ns for name in moments if (at_ns := seen[name]) is not None}
-    return seen | {name: start_ns + at_ns for name, at_ns in due.items()}
+    for moment in ("next_request_ns", "last_frame_ns"):
+        if (at_ns := seen[moment]) is not None:
+            seen[moment] = start_ns + at_ns
+    return seen
 
 
 def main(settings: dict[str, Any]) -> int:

@@ -195,8 +195,8 @@ class Lab:
 
 
 def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(link, Path):
+    if isinstance(link, str | Path):
         return plan.link_plan(str(link))
-    if isinstance(link, Mapping) and "directions" in link:
-        return dict(link)
-    return plan.link_plan(link) if isinstance(link, str | Mapping) else plan.Plan.resolve(link).data
+    if isinstance(link, Mapping):
+        return dict(link) if "directions" in link else plan.link_plan(link)
+    return plan.Plan.resolve(link).data

@@ -31,8 +31,12 @@ _OF_TCP: Final = (
     *("retransmitted_segments", "timeouts", "fast_recoveries", "tail_loss_probes"),
     *("spurious_timeouts", "spurious_recoveries", "acks_sent", "acked_bytes"),
 )
-# When everything that a flow with a duration sent was acknowledged and delivered.
-_ENDS: Final = {"finished_ns": "last_ack_ns", "last_delivery_ns": "last_delivery_ns"}
+# When everything that a flow with a duration sent was acknowledged and delivered: the column, that
+# of the last packet, and the counter that reaches the amount earlier if some of it was unsent.
+_ENDS: Final = (
+    ("finished_ns", "last_ack_ns", "acked_bytes"),
+    ("last_delivery_ns", "last_delivery_ns", "delivered_bytes"),
+)
 # An iperf3 client begins each stream with the cookie of the test (COOKIE_SIZE of iperf.h).
 _COOKIE_BYTES: Final = 37
 # The kernel counts the SYN as an acknowledged byte.
@@ -329,13 +333,8 @@ class FlowRun:
 
     def _end_of_duration(self, row: Row) -> Row:
         """Return when everything that was sent by the end was acknowledged and delivered."""
-        columns = {name: row[of] for name, of in _ENDS.items()}
-        if not self.watched.unsent_bytes:
-            return columns
-        for name, count in (
-            ("finished_ns", "acked_bytes"),
-            ("last_delivery_ns", "delivered_bytes"),
-        ):
+        columns: Row = {name: row[last] for name, last, _ in _ENDS}
+        for name, _, count in _ENDS if self.watched.unsent_bytes else ():
             at_ns = moment_of(self.watched.rows, count, self.written_bytes)
             columns[name] = columns[name] if at_ns is None else at_ns
         return columns
