@@ -98,8 +98,7 @@ class Server:
         while has_received(connection, workload["request_bytes"]):
             left = next(self._sizes)
             while left:
-                sent = connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
-                left -= sent
+                left -= connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
             if not workload.get("keep_connection", True):
                 connection.shutdown(socket.SHUT_WR)
 

@@ -52,10 +52,8 @@ _TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.01
 _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
-
 Role = Literal["client", "server"]
 State = Literal["waiting", "running", "stopped", "over"]
-
 
 # In place of one that was not started.
 _NO_PROGRAM: Final = Program(0, code=0)

@@ -179,8 +179,7 @@ class LocalLab:
     def start_servers(self) -> None:
         """Start HTTP on the world and its distant hosts, and iperf3 on it if it is installed."""
         distant = (host for plan in self.plans for host in plan["hosts"] if host["gateway"] == 0)
-        names = dict.fromkeys(["world", *(host["name"] for host in distant)])
-        for name in names.keys() & {*self.hosts()}:
+        for name in {"world", *(host["name"] for host in distant)} & {*self.hosts()}:
             self.core.serve(name)
         iperf3 = shutil.which("iperf3")
         if iperf3 is not None:

@@ -174,12 +174,10 @@ def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     """Return rows as a table with the documented columns alone; missing values are null."""
     rows = list(rows)
     return pl.DataFrame(
-        {
-            column.name: pl.Series(
-                column.name, [row.get(column.name) for row in rows], dtype=_TYPES[column.dtype]
-            )
+        [
+            pl.Series(column.name, [row.get(column.name) for row in rows], _TYPES[column.dtype])
             for column in TABLES[name].columns
-        }
+        ]
     )
 
 

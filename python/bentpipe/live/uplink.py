@@ -107,17 +107,17 @@ def open_uplink(network_fd: int) -> Uplink:
     is_in_time = bool(select.select([ready_read], [], [], _START_TIMEOUT_S)[0])
     is_ready = is_in_time and bool(os.read(ready_read, 1))
     os.close(ready_read)
-    if not is_ready:
-        process.kill()
-        process.wait()
-        os.close(exit_write)
-        lines = os.pread(log, 4096, 0).decode(errors="replace").strip().splitlines()
+    if is_ready:
+        os.close(log)
+        return Uplink(process, exit_write)
+    process.kill()
+    process.wait()
+    os.close(exit_write)
+    lines = os.pread(log, 4096, 0).decode(errors="replace").strip().splitlines()
     os.close(log)
-    if not is_ready:
-        limit = "" if is_in_time else f" within {_START_TIMEOUT_S:.0f} s"
-        output = f"its last line is: {lines[-1]}" if lines else "it printed nothing"
-        raise MachineError(
-            f"{PROGRAM} does not start{limit}; {output}; "
-            f"to fix it: install version {_MIN_VERSION} or newer, or leave --internet out"
-        )
-    return Uplink(process, exit_write)
+    limit = "" if is_in_time else f" within {_START_TIMEOUT_S:.0f} s"
+    output = f"its last line is: {lines[-1]}" if lines else "it printed nothing"
+    raise MachineError(
+        f"{PROGRAM} does not start{limit}; {output}; "
+        f"to fix it: install version {_MIN_VERSION} or newer, or leave --internet out"
+    )
