@@ -131,11 +131,6 @@ def pep_settings(plans: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str
     }
 
 
-def uses_super_packets(plans: Sequence[Mapping[str, Any]], *, chosen: bool = False) -> bool:
-    """Return whether the kernels of a lab pass super-packets: always with a PEP."""
-    return chosen or bool(pep_settings(plans))
-
-
 def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500) -> None:
     """Check that daemons and this machine can do what the PEPs and tunnels of plans say.
 

@@ -21,12 +21,7 @@ from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.live import uplink
 from bentpipe.live.capacity import errors_of_core, refuse_beyond_capacity
-from bentpipe.live.gateways import (
-    RunningDaemons,
-    pep_settings,
-    refuse_functions,
-    uses_super_packets,
-)
+from bentpipe.live.gateways import RunningDaemons, pep_settings, refuse_functions
 from bentpipe.live.programs import start_error
 from bentpipe.results.verdict import judged, late_windows, over_time, verdict
 from bentpipe.text import choice
@@ -79,8 +74,8 @@ class LocalLab:
 
     @property
     def has_super_packets(self) -> bool:
-        """Whether the kernels of both sides pass super-packets."""
-        return uses_super_packets(self.plans, chosen=self.super_packets)
+        """Whether the kernels of both sides pass super-packets: always with a PEP."""
+        return self.super_packets or bool(pep_settings(self.plans))
 
     def check(self) -> None:
         """Check that this machine carries the link, and has what its parts need.
@@ -105,7 +100,6 @@ class LocalLab:
             OSError: the capture cannot be written.
         """
         settings = list(self.settings.items())
-        host_settings = pep_settings(self.plans)
         with errors_of_core():
             self.core = _core.Lab(
                 [json.dumps(plan) for plan in self.plans],
@@ -116,7 +110,7 @@ class LocalLab:
                 capture=self.capture,
                 super_packets=self.has_super_packets,
                 gateways=self.gateways,
-                host_settings=host_settings,
+                host_settings=pep_settings(self.plans),
             )
             self._daemons = RunningDaemons.start(self.core, self.plans)
             if self.internet:
