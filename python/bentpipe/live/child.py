@@ -172,18 +172,13 @@ def deferring_interrupts() -> Iterator[None]:
     if not is_main or before in {None, signal.SIG_IGN}:
         yield
         return
-    came = False
-
-    def remember(_number: int, _frame: object) -> None:
-        nonlocal came
-        came = True
-
-    signal.signal(signal.SIGINT, remember)
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came:
+    if received:
         raise KeyboardInterrupt
 
 
