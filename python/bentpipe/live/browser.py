@@ -204,8 +204,7 @@ class Browser:
 
     def _has_ended(self) -> BrowserError:
         """Return the error of a browser that ended, with the last line that it printed."""
-        lines = self._errors.read_text(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last = self._errors.read_text(errors="replace").strip().rpartition("\n")[2].strip()
         return BrowserError(f"Chromium has ended{': ' if last else ''}{last[:_LINE_MAX]}")
 
 

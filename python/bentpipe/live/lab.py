@@ -143,10 +143,9 @@ class Lab:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
         _, descriptors = self._exchange("enter", host=host)
         numbers = ",".join(map(str, descriptors))
-        program = [sys.executable, "-m", "bentpipe.live.programs", "enter"]
+        enter = [sys.executable, "-m", "bentpipe.live.programs", "enter", host, numbers]
         try:
-            command = [*program, host, numbers, *arguments]
-            return subprocess.Popen(command, pass_fds=descriptors, **options)
+            return subprocess.Popen([*enter, *arguments], pass_fds=descriptors, **options)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)

@@ -385,25 +385,23 @@ class FlowRun:
 
     def datagrams(self) -> list[Row]:
         """Return the rows of the table ``datagram_samples``, as the link counts them."""
-        rows = []
-        for time_ns, report in _samples(self.record):
-            if self.flow.is_tcp or self.flow.port not in report["ports"]:
-                continue
-            data = report["ports"][self.flow.port][self.flow.sender]
-            rows.append(
-                {
-                    "time_ns": time_ns,
-                    "flow": self.flow.index,
-                    "expected_segments": data["offered"]["segments"],
-                    "received_segments": data["delivered"]["segments"],
-                    "delivered_bytes": data["delivered"]["payload_bytes"],
-                    "lost_packets": sum(data["dropped_packets"][cause] for cause in LOSS_CAUSES),
-                    "one_way_delay_sum_ns": data["delay_sum_ns"],
-                    "jitter_ns": data["jitter_ns"],
-                    "late_packets": data["late_packets"],
-                }
-            )
-        return rows
+        flow = self.flow
+        return [
+            {
+                "time_ns": time_ns,
+                "flow": flow.index,
+                "expected_segments": data["offered"]["segments"],
+                "received_segments": data["delivered"]["segments"],
+                "delivered_bytes": data["delivered"]["payload_bytes"],
+                "lost_packets": sum(data["dropped_packets"][cause] for cause in LOSS_CAUSES),
+                "one_way_delay_sum_ns": data["delay_sum_ns"],
+                "jitter_ns": data["jitter_ns"],
+                "late_packets": data["late_packets"],
+            }
+            for time_ns, report in _samples(self.record)
+            if not flow.is_tcp and flow.port in report["ports"]
+            for data in [report["ports"][flow.port][flow.sender]]
+        ]
 
     def exchanges(self) -> list[Row]:
         """Return the exchanges as they were at the end of the run."""
