@@ -45,7 +45,7 @@ PROGRAMS: Final = ("pep", "tunnel")
 # A daemon is ready within 0.1 s on an idle machine. Its first report is its sign.
 _START_TIMEOUT_S: Final = 10.0
 # A handshake takes a round trip, and is repeated 1 to 1.25 s after one that was lost: five of them.
-_SESSION_TIMEOUT_S: Final = 7.0
+SESSION_TIMEOUT_NS: Final = 7 * NS_PER_S
 _POLL_S: Final = 0.01
 # Files in a folder that the gateway has of its own: `PRIVATE_FOLDER` of bentpipe-sys.
 _STATE: Final = "/dev/shm/bentpipe-gate.json"
@@ -331,7 +331,7 @@ class RunningDaemons:
             have_sessions = all(peer["session_age_ns"] is not None for peer in tunnel["peers"])
             return have_sessions or not is_running()
 
-        self._wait(is_done, _SESSION_TIMEOUT_S)
+        self._wait(is_done, SESSION_TIMEOUT_NS / NS_PER_S)
 
     def _wait(self, is_done: Callable[[_Daemon], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

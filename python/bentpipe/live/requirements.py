@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from bentpipe._core import Stream
 from bentpipe.errors import Problem, ScenarioError
-from bentpipe.live.gateways import hosts_behind
+from bentpipe.live.gateways import SESSION_TIMEOUT_NS, hosts_behind
 from bentpipe.live.kernel_tcp import host_sysctls, initial_window, require_congestion_controls
 from bentpipe.live.refused_tcp import refused_tcp
 from bentpipe.plan.hosts import windows_bytes
@@ -28,8 +28,6 @@ CLASSES_MAX: Final = 8
 # Several times the set-up time of a lab, and of the programs of a flow.
 _LAB_NS: Final = 1_500_000_000
 _FLOW_NS: Final = 250_000_000
-# The longest wait for the sessions of a tunnel.
-_TUNNEL_NS: Final = 7_000_000_000
 _BROWSER_NS: Final = 6_000_000_000
 # The parts of a direction that may have steps.
 _CHANGING: Final = ("rate_bps", "delay_ns", "channel")
@@ -175,7 +173,7 @@ def lead_time_ns(plan: Mapping[str, Any]) -> int:
     has_tunnel = any(function["kind"] == "tunnel" for function in functions)
     workloads = (flow["workload"]["kind"] for flow in plan["flows"])
     flows_ns = sum(_BROWSER_NS if kind == "web_page" else _FLOW_NS for kind in workloads)
-    return _LAB_NS + _TUNNEL_NS * has_tunnel + flows_ns
+    return _LAB_NS + SESSION_TIMEOUT_NS * has_tunnel + flows_ns
 
 
 def delayed_plan(plan: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:
