@@ -156,7 +156,6 @@ class Flow:
         self.programs[role].find_children()
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
-        """Return the command of the client or the server."""
         seconds = f"{self.interval_ns / NS_PER_S:g}"
         common = [self.program, "--json", "--interval", seconds, "--port", str(self.port)]
         if role == "server":

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 LEGS: Final = ("lan_tcp", "link_tcp")
 _NO_CONNECTIONS: Final[Mapping[str, Any]] = {"networks": (), "ports": (), "interfaces": ()}
-# As `Function::is_program` of the simulator's plans.
-PROGRAMS: Final = ("pep", "tunnel")
+# As `Function::is_program` of the simulator's plans: the kinds, and how messages name them.
+PROGRAMS: Final = {"pep": "PEP", "tunnel": "tunnel"}
 # A daemon is ready within 0.1 s on an idle machine. Its first report is its sign.
 _START_TIMEOUT_S: Final = 10.0
 # A handshake takes a round trip, and is repeated 1 to 1.25 s after one that was lost: five of them.
@@ -70,7 +70,6 @@ _PEP_STATISTICS: Final = (
     "expired_connections",
     "max_open_connections",
 )
-_NAMES: Final = {"pep": "PEP", "tunnel": "tunnel"}
 
 
 @dataclass(frozen=True)
@@ -209,7 +208,7 @@ class _Daemon:
     @property
     def name(self) -> str:
         """What it does, and where."""
-        kinds = " and the ".join(_NAMES[kind] for kind in self.gateway.programs())
+        kinds = " and the ".join(PROGRAMS[kind] for kind in self.gateway.programs())
         return f"the {kinds} of {self.gateway.host}"
 
     @property

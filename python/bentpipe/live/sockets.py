@@ -323,7 +323,6 @@ class Clients:
     """Accepts connections and reads one request from each."""
 
     def __init__(self, listener: socket.socket) -> None:
-        """Take the listening socket."""
         listener.setblocking(False)
         self._listener = listener
         self._selector = selectors.DefaultSelector()

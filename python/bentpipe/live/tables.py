@@ -427,8 +427,7 @@ class FlowRun:
             since_ns = None if at_ns is None else at_ns - self.record.monotonic_ns
             return since_ns if since_ns is None or since_ns <= self.record.duration_ns else None
 
-        names = [column.name for column in TABLES[table].columns]
-        moments = [name for name in names if name.endswith("_ns")]
+        moments = [col.name for col in TABLES[table].columns if col.name.endswith("_ns")]
         relative = [row | {moment: in_run(row[moment]) for moment in moments} for row in rows]
         begun = (row for row in relative if row["start_ns"] is not None)
         return [row | {"flow": self.flow.index, number: i} for i, row in enumerate(begun)]
