@@ -233,11 +233,8 @@ _TIMES: Final = """(() => {
     const [page] = performance.getEntriesByType("navigation");
     const resources = performance.getEntriesByType("resource");
     return JSON.stringify({
+        ...page.toJSON(),
         timeOrigin: performance.timeOrigin,
-        connectEnd: page.connectEnd,
-        responseStart: page.responseStart,
-        responseEnd: page.responseEnd,
-        loadEventStart: page.loadEventStart,
         statuses: [page, ...resources].map(each => [each.name, each.responseStatus]),
     });
 })()"""
