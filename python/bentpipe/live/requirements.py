@@ -71,12 +71,10 @@ def start_of(flow: Mapping[str, Any], seed: int) -> int:
 
 def classes(plan: Mapping[str, Any]) -> int:
     """Return how many classes of packets the queues and functions of a plan distinguish."""
-    of_queues: list[int] = [
-        direction["queue"].get("classes") or 1 for direction in plan["directions"]
-    ]
-    functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
-    of_functions: list[int] = [1 + max(function.get("classes") or [0]) for function in functions]
-    return max([1, *of_queues, *of_functions])
+    of_queues = (direction["queue"].get("classes") or 1 for direction in plan["directions"])
+    functions = (function for gateway in plan["gateways"] for function in gateway["functions"])
+    of_functions = (1 + max(function.get("classes") or [0]) for function in functions)
+    return int(max(1, *of_queues, *of_functions))
 
 
 def traffic_class(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> int:
@@ -204,11 +202,10 @@ def refuse(plan: Plan) -> None:
     Raises:
         ScenarioError: it does not; the error names every unsupported field.
     """
-    problems = list(_refused(plan))
+    refused = _refused(plan)
+    problems = [Problem(source="emulate", field=field, message=text) for field, text in refused]
     if problems:
-        raise ScenarioError(
-            *(Problem(source="emulate", field=field, message=text) for field, text in problems)
-        )
+        raise ScenarioError(*problems)
 
 
 def _refused(plan: Plan) -> Iterator[tuple[str, str]]:
