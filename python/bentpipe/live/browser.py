@@ -84,8 +84,8 @@ class Browser:
         if os.geteuid() == 0:
             # Chromium refuses to start its sandbox as root; all pages are bentpipe's own.
             command.append("--no-sandbox")
-        own_read, its_write = _pipe()
-        its_read, own_write = _pipe()
+        self._read, its_write = _pipe()
+        its_read, self._write = _pipe()
         environment = {**os.environ, "HOME": str(folder), "TMPDIR": _temporary(folder)}
         self._errors = folder / "stderr.txt"
         with self._errors.open("w") as errors:
@@ -104,7 +104,6 @@ class Browser:
             )
         os.close(its_read)
         os.close(its_write)
-        self._read, self._write = own_read, own_write
         self._unread = b""
         self._events: list[dict[str, Any]] = []
         self._last_id = 0
@@ -164,10 +163,7 @@ class Browser:
             os.write(self._write, json.dumps(message).encode() + _END)
         except BrokenPipeError:
             raise self._has_ended() from None
-        while True:
-            reply = self._message(until_s)
-            if reply.get("id") == self._last_id:
-                break
+        while (reply := self._message(until_s)).get("id") != self._last_id:
             self._events.append(reply)
         if "error" in reply:
             raise BrowserError(f"{method}: {reply['error']['message']}")
@@ -208,8 +204,7 @@ class Browser:
 
     def _has_ended(self) -> BrowserError:
         """Return the error of a browser that ended, with the last line that it printed."""
-        lines = self._errors.read_text(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last = self._errors.read_text(errors="replace").strip().rpartition("\n")[2].strip()
         return BrowserError(f"Chromium has ended{': ' if last else ''}{last[:_LINE_MAX]}")
 
 
@@ -238,11 +233,8 @@ _TIMES: Final = """(() => {
     const [page] = performance.getEntriesByType("navigation");
     const resources = performance.getEntriesByType("resource");
     return JSON.stringify({
+        ...page.toJSON(),
         timeOrigin: performance.timeOrigin,
-        connectEnd: page.connectEnd,
-        responseStart: page.responseStart,
-        responseEnd: page.responseEnd,
-        loadEventStart: page.loadEventStart,
         statuses: [page, ...resources].map(each => [each.name, each.responseStatus]),
     });
 })()"""

@@ -94,18 +94,13 @@ def refuse_beyond_capacity(
         return
     for plan in plans:
         for direction in plan["directions"]:
-            rate_bps = largest_value(direction["rate_bps"])
+            rate_bps = max(series_values(direction["rate_bps"]))
             if rate_bps > capacity_bps:
                 raise MachineError(
                     f"the link's rate of {rate_bps / 1e6:,.0f} Mbit/s is above the measured "
                     f"capacity of this machine, {capacity_bps / 1e6:,.0f} Mbit/s; to fix it: "
                     "choose a lower rate, or measure again by bentpipe check --measure"
                 )
-
-
-def largest_value(series: Mapping[str, Any]) -> int:
-    """Return the largest value of a constant or stepwise series of a plan."""
-    return max(series_values(series))
 
 
 def _capacity_file() -> Path:

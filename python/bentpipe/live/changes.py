@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
 
@@ -16,9 +16,10 @@ from pydantic import Field, ValidationError
 
 from bentpipe import plan, scenario
 from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
-from bentpipe.live.capacity import largest_value, refuse_beyond_capacity
-from bentpipe.live.link_state import VALUES, LinkChange
-from bentpipe.scenario.document import read_file
+from bentpipe.live.capacity import refuse_beyond_capacity
+from bentpipe.live.link_state import LinkChange
+from bentpipe.plan.presets import series_values
+from bentpipe.scenario.document import FieldPath, read_file
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, problems_of
 from bentpipe.text import shown
 from bentpipe.units import format_duration, parse_duration, value_of
@@ -101,7 +102,8 @@ def link_changes(
         elif not field.startswith("queue."):
             value = _value(setting, direction, field, super_packets=super_packets)
         for hop in chosen:
-            change = {"hop": hop, "direction": direction, **dict.fromkeys(VALUES)}
+            unchanged = dict.fromkeys(LinkChange.__annotations__)
+            change = {**unchanged, "hop": hop, "direction": direction}
             change = changes.setdefault((hop, direction), change)
             if value is None:
                 plain = f"link.{direction}.{field}={text}"
@@ -161,8 +163,8 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
     # The limit may be a share of the bandwidth-delay product.
     link = {
         name: {
-            "rate": f"{largest_value(end['rate_bps'])} bit/s",
-            "delay": f"{largest_value(end['delay_ns'])} ns",
+            "rate": f"{max(series_values(end['rate_bps']))} bit/s",
+            "delay": f"{max(series_values(end['delay_ns']))} ns",
             "queue": _DIRECTION["queue"],
         }
         for name, end in ends.items()
@@ -212,8 +214,7 @@ class Events(Record):
 
     def times(self) -> Iterator[tuple[int, tuple[str, ...]]]:
         """Yield the time of each event in ns, from the start, and what it sets."""
-        for round_ in count() if self.repeat is not None else range(1):
-            start_ns = round_ * value_of(self.repeat) if self.repeat is not None else 0
+        for start_ns in [0] if self.repeat is None else count(0, value_of(self.repeat)):
             for event in self.events:
                 yield start_ns + value_of(event.at), event.set
 
@@ -229,23 +230,14 @@ def read_events(path: Path) -> Events:
         events = Events.model_validate(document.data)
     except ValidationError as error:
         raise ScenarioError(*problems_of(error, document)) from None
-    problem = _order_problem(events)
-    if problem is not None:
-        field, message = problem
-        raise ScenarioError(document.problem(field, message))
+    moments: list[tuple[FieldPath, str, str]] = [
+        (("events", i, "at"), event.at, "the event above") for i, event in enumerate(events.events)
+    ]
+    if events.repeat is not None:
+        moments.append((("repeat",), events.repeat, "the last event"))
+    for (_, before, _), (field, moment, name) in pairwise(moments):
+        if value_of(moment) < value_of(before):
+            limit = format_duration(value_of(before))
+            message = f'read "{moment}"; must not be before {name}, at {limit}'
+            raise ScenarioError(document.problem(field, message))
     return events
-
-
-def _order_problem(events: Events) -> tuple[tuple[str | int, ...], str] | None:
-    """Return what is wrong with the order of events, if anything."""
-    last_ns = 0
-    for i, event in enumerate(events.events):
-        at_ns = value_of(event.at)
-        if at_ns < last_ns:
-            message = f'read "{event.at}"; must not be before the event above, at'
-            return ("events", i, "at"), f"{message} {format_duration(last_ns)}"
-        last_ns = at_ns
-    if events.repeat is not None and value_of(events.repeat) < last_ns:
-        message = f'read "{events.repeat}"; must not be before the last event, at'
-        return ("repeat",), f"{message} {format_duration(last_ns)}"
-    return None

@@ -36,7 +36,6 @@ _END_TIMEOUT_S: Final = 5.0
 _REMOVE_TIMEOUT_S: Final = 2.0
 
 Kind = Literal["ready", "progress", "note", "report", "result", "error"]
-Message = tuple[Kind, Any]
 Send = Callable[[Kind, Any], None]
 
 
@@ -76,7 +75,7 @@ class Child:
         """Return whether `receive` returns, or raises an error, without waiting."""
         return self._connection.poll()
 
-    def receive(self) -> Message:
+    def receive(self) -> tuple[Kind, Any]:
         """Return the next message.
 
         Raises:
@@ -172,18 +171,13 @@ def deferring_interrupts() -> Iterator[None]:
     if not is_main or before in {None, signal.SIG_IGN}:
         yield
         return
-    came = False
-
-    def remember(_number: int, _frame: object) -> None:
-        nonlocal came
-        came = True
-
-    signal.signal(signal.SIGINT, remember)
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came:
+    if received:
         raise KeyboardInterrupt
 
 

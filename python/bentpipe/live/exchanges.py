@@ -98,8 +98,7 @@ class Server:
         while has_received(connection, workload["request_bytes"]):
             left = next(self._sizes)
             while left:
-                sent = connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
-                left -= sent
+                left -= connection.send(memoryview(_PIECE)[: min(left, len(_PIECE))])
             if not workload.get("keep_connection", True):
                 connection.shutdown(socket.SHUT_WR)
 
@@ -152,9 +151,7 @@ class Client:
         workload = self._settings["workload"]
         exchange: Row = {
             "start_ns": time.monotonic_ns(),
-            "established_ns": None,
-            "first_byte_ns": None,
-            "finished_ns": None,
+            **dict.fromkeys(("established_ns", "first_byte_ns", "finished_ns")),
             "request_bytes": workload["request_bytes"],
             "response_bytes": next(self._sizes),
         }
@@ -234,9 +231,10 @@ def playback(
         end_ns - start_ns,
     )
     seen = dict(columns)
-    moments = ("next_request_ns", "last_frame_ns")
-    due = {name: at_ns for name in moments if (at_ns := seen[name]) is not None}
-    return seen | {name: start_ns + at_ns for name, at_ns in due.items()}
+    for moment in ("next_request_ns", "last_frame_ns"):
+        if (at_ns := seen[moment]) is not None:
+            seen[moment] = start_ns + at_ns
+    return seen
 
 
 def main(settings: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -52,10 +52,8 @@ _TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.01
 _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
-
 Role = Literal["client", "server"]
 State = Literal["waiting", "running", "stopped", "over"]
-
 
 # In place of one that was not started.
 _NO_PROGRAM: Final = Program(0, code=0)
@@ -83,6 +81,7 @@ class Flow:
     programs: dict[Role, Program] = field(default_factory=dict)
     # Whether the times in its report are on the machine's monotonic clock.
     has_clock: ClassVar[bool] = False
+    read_reports: ClassVar[Callable[..., FlowReport]] = FlowReport.read_iperf3
 
     @property
     def name(self) -> str:
@@ -157,7 +156,6 @@ class Flow:
         self.programs[role].find_children()
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
-        """Return the command of the client or the server."""
         seconds = f"{self.interval_ns / NS_PER_S:g}"
         common = [self.program, "--json", "--interval", seconds, "--port", str(self.port)]
         if role == "server":
@@ -222,11 +220,8 @@ class Flow:
 
     def report(self) -> FlowReport:
         """Return what its programs did, once they have ended."""
-        return FlowReport.read_iperf3(*self._printed())
-
-    def _printed(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what the sender and the receiver have printed."""
-        return self._program(self.sender).report(), self._program(self.receiver).report()
+        ends = (self._program(side).report() for side in (self.sender, self.receiver))
+        return self.read_reports(*ends)
 
     def error_message(self) -> str | None:
         """Return why the client failed, unless it was ended."""
@@ -253,6 +248,7 @@ class ExchangesFlow(Flow):
     """Requests and responses, or a video: the programs are `bentpipe.live.exchanges`."""
 
     has_clock = True
+    read_reports = FlowReport.read
     modules: ClassVar[dict[Role, str]] = {"client": "exchanges", "server": "exchanges"}
     start_timeout_s: ClassVar[float] = 3.0
 
@@ -283,10 +279,6 @@ class ExchangesFlow(Flow):
         del lab
         self.programs["client"].signal(signal.SIGUSR1, directly=True)
         self.state = "running"
-
-    def report(self) -> FlowReport:
-        """Return what its programs did, once they have ended."""
-        return FlowReport.read(*self._printed())
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
         settings = {
@@ -408,23 +400,21 @@ def flows_of(plan: Mapping[str, Any], seed: int) -> list[Flow]:
         _require_browser(browser, plan)
     interval_ns = max(plan["sample_interval_ns"] or NS_PER_S, MIN_INTERVAL_NS)
     mtu = mtu_bytes(plan)
-    flows: list[Flow] = []
-    for index, flow in enumerate(plan["flows"]):
-        workload = flow["workload"]
-        made = _KINDS.get(workload["kind"], Flow)(
+    return [
+        _KINDS.get(flow["workload"]["kind"], Flow)(
             index=index,
             plan=flow,
-            program=browser if workload["kind"] == "web_page" else iperf3,
+            program=browser if flow["workload"]["kind"] == "web_page" else iperf3,
             interval_ns=interval_ns,
             mtu_bytes=mtu,
             hosts=hosts_of(plan, flow, seed),
             start_ns=start_of(flow, seed),
             traffic_class=traffic_class(plan, flow),
             seed=seed,
-            servers=[plan["hosts"][host]["name"] for host in workload.get("servers", ())],
+            servers=[plan["hosts"][host]["name"] for host in flow["workload"].get("servers", ())],
         )
-        flows.append(made)
-    return flows
+        for index, flow in enumerate(plan["flows"])
+    ]
 
 
 def _require_browser(browser: str, plan: Mapping[str, Any]) -> None:

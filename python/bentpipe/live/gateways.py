@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 LEGS: Final = ("lan_tcp", "link_tcp")
 _NO_CONNECTIONS: Final[Mapping[str, Any]] = {"networks": (), "ports": (), "interfaces": ()}
-# As `Function::is_program` of the simulator's plans.
-PROGRAMS: Final = ("pep", "tunnel")
+# As `Function::is_program` of the simulator's plans: the kinds, and how messages name them.
+PROGRAMS: Final = {"pep": "PEP", "tunnel": "tunnel"}
 # A daemon is ready within 0.1 s on an idle machine. Its first report is its sign.
 _START_TIMEOUT_S: Final = 10.0
 # A handshake takes a round trip, and is repeated 1 to 1.25 s after one that was lost: five of them.
-_SESSION_TIMEOUT_S: Final = 7.0
+SESSION_TIMEOUT_NS: Final = 7 * NS_PER_S
 _POLL_S: Final = 0.01
 # Files in a folder that the gateway has of its own: `PRIVATE_FOLDER` of bentpipe-sys.
 _STATE: Final = "/dev/shm/bentpipe-gate.json"
@@ -70,7 +70,6 @@ _PEP_STATISTICS: Final = (
     "expired_connections",
     "max_open_connections",
 )
-_NAMES: Final = {"pep": "PEP", "tunnel": "tunnel"}
 
 
 @dataclass(frozen=True)
@@ -131,11 +130,6 @@ def pep_settings(plans: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str
     }
 
 
-def uses_super_packets(plans: Sequence[Mapping[str, Any]], *, chosen: bool = False) -> bool:
-    """Return whether the kernels of a lab pass super-packets: always with a PEP."""
-    return chosen or bool(pep_settings(plans))
-
-
 def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500) -> None:
     """Check that daemons and this machine can do what the PEPs and tunnels of plans say.
 
@@ -162,7 +156,7 @@ def refuse_functions(plans: Sequence[Mapping[str, Any]], mtu_bytes: int = 1_500)
         raise ScenarioError(*problems)
     gateway.find_binary()
     if any(initial_window(pep[leg]) is not None for pep in peps.values() for leg in LEGS):
-        machine.require_program("ip")
+        machine.require_ip()
     require_congestion_controls(pep[leg] for pep in peps.values() for leg in LEGS)
 
 
@@ -214,7 +208,7 @@ class _Daemon:
     @property
     def name(self) -> str:
         """What it does, and where."""
-        kinds = " and the ".join(_NAMES[kind] for kind in self.gateway.programs())
+        kinds = " and the ".join(PROGRAMS[kind] for kind in self.gateway.programs())
         return f"the {kinds} of {self.gateway.host}"
 
     @property
@@ -315,10 +309,7 @@ class RunningDaemons:
         return running
 
     def _wait_until_ready(self) -> None:
-        self._wait(
-            lambda: all(daemon.counted or daemon.ended for daemon in self._daemons),
-            _START_TIMEOUT_S,
-        )
+        self._wait(lambda daemon: bool(daemon.counted or daemon.ended), _START_TIMEOUT_S)
         for daemon in self._daemons:
             if daemon.ended is not None or not daemon.counted:
                 reason = daemon.ended or (
@@ -334,17 +325,17 @@ class RunningDaemons:
         A link may lose every handshake: after a while the sessions are left to the traffic.
         """
 
-        def have_sessions() -> bool:
-            tunnels = [daemon.counted.get("tunnel") or {"peers": ()} for daemon in self._daemons]
-            peers = (peer for tunnel in tunnels for peer in tunnel["peers"])
-            return all(peer["session_age_ns"] is not None for peer in peers)
+        def is_done(daemon: _Daemon) -> bool:
+            tunnel = daemon.counted.get("tunnel") or {"peers": ()}
+            have_sessions = all(peer["session_age_ns"] is not None for peer in tunnel["peers"])
+            return have_sessions or not is_running()
 
-        self._wait(lambda: have_sessions() or not is_running(), _SESSION_TIMEOUT_S)
+        self._wait(is_done, SESSION_TIMEOUT_NS / NS_PER_S)
 
-    def _wait(self, is_done: Callable[[], bool], timeout_s: float) -> None:
+    def _wait(self, is_done: Callable[[_Daemon], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         self.poll()
-        while not is_done() and time.monotonic() < deadline:
+        while not all(map(is_done, self._daemons)) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
             self.poll()
 
@@ -354,9 +345,7 @@ class RunningDaemons:
 
         It makes the run invalid. Like `functions`, it is as of the last `poll`.
         """
-        return next(
-            (fault for daemon in self._daemons if (fault := daemon.fault()) is not None), None
-        )
+        return next(filter(None, (daemon.fault() for daemon in self._daemons)), None)
 
     def poll(self) -> None:
         """Read what the daemons have counted."""
@@ -365,20 +354,13 @@ class RunningDaemons:
 
     def functions(self) -> dict[str, dict[str, Any]]:
         """Return what each function has counted, by its name in results; up to 1 s old."""
-        return {
-            name: function
-            for daemon in self._daemons
-            for name, function in daemon.functions().items()
-        }
+        return dict(item for daemon in self._daemons for item in daemon.functions().items())
 
     def finish(self) -> None:
         """Wait for the counters of the time until now; the link must have stopped."""
         stopped_ns = time.time_ns()
         self._wait(
-            lambda: all(
-                daemon.ended or daemon.counted_ns >= stopped_ns for daemon in self._daemons
-            ),
-            _REPORT_TIMEOUT_S,
+            lambda daemon: bool(daemon.ended) or daemon.counted_ns >= stopped_ns, _REPORT_TIMEOUT_S
         )
 
     def close(self) -> None:
@@ -388,10 +370,7 @@ class RunningDaemons:
 
 
 def _spawn(core: _core.Lab, host: GatewayHost, public_keys: Mapping[str, str]) -> _Daemon:
-    has_tunnel = host.function("tunnel") is not None
-    plan = _gate_plan(
-        host.function("pep"), _tunnel_plan(core, host, public_keys) if has_tunnel else None
-    )
+    plan = _gate_plan(host.function("pep"), _tunnel_plan(core, host, public_keys))
     # It reads its plan from standard input.
     shell = ["/bin/sh", "-c", 'exec "$0" plan run <<END\n$1\nEND\n']
     command = [*shell, str(gateway.find_binary()), json.dumps(plan)]
@@ -443,7 +422,7 @@ def _set_initial_window(
     attribute = KERNEL_TCP["initial_window_segments"].route
     for route in routes:
         change = ["route", "change", *route, attribute, str(segments)]
-        program = Program.start(partial(core.spawn, host, [machine.require_program("ip"), *change]))
+        program = Program.start(partial(core.spawn, host, [machine.require_ip(), *change]))
         if program.wait() != 0:
             raise MachineError(
                 f"ip {' '.join(change)} failed; to fix it: leave the initial window at "
@@ -537,13 +516,14 @@ def _new_key(core: _core.Lab, host: str) -> str:
 
 def _tunnel_plan(
     core: _core.Lab, end: GatewayHost, public_keys: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the daemon's plan of an end of a tunnel.
+) -> dict[str, Any] | None:
+    """Return the daemon's plan of an end of a tunnel; None if the gateway has no tunnel.
 
     ``public_keys`` has those of all gateways by host.
     """
     function = end.function("tunnel")
-    assert function is not None
+    if function is None:
+        return None
     gateways, hub_is_here = end.plan["gateways"], end.number == 0
     others = range(1, len(gateways)) if hub_is_here else range(1)
 

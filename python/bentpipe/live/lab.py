@@ -143,10 +143,9 @@ class Lab:
             raise UsageError(f"program: {' '.join(arguments[:1]) or 'none'}: no such program")
         _, descriptors = self._exchange("enter", host=host)
         numbers = ",".join(map(str, descriptors))
-        program = [sys.executable, "-m", "bentpipe.live.programs", "enter"]
+        enter = [sys.executable, "-m", "bentpipe.live.programs", "enter", host, numbers]
         try:
-            command = [*program, host, numbers, *arguments]
-            return subprocess.Popen(command, pass_fds=descriptors, **options)
+            return subprocess.Popen([*enter, *arguments], pass_fds=descriptors, **options)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -195,8 +194,8 @@ class Lab:
 
 
 def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(link, Path):
+    if isinstance(link, str | Path):
         return plan.link_plan(str(link))
-    if isinstance(link, Mapping) and "directions" in link:
-        return dict(link)
-    return plan.link_plan(link) if isinstance(link, str | Mapping) else plan.Plan.resolve(link).data
+    if isinstance(link, Mapping):
+        return dict(link) if "directions" in link else plan.link_plan(link)
+    return plan.Plan.resolve(link).data

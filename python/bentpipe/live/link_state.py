@@ -14,10 +14,6 @@ from bentpipe.plan.presets import series_values
 _MIN_INTERVAL_NS: Final = 50_000_000
 # The ends of outages in ns, by hop and by `forward` or `return`.
 OutageEnds = Mapping[tuple[int, str], int]
-# What a change may set.
-VALUES: Final = (
-    *("rate_bps", "delay_ns", "jitter_ns", "bit_error_rate", "loss_rate", "outage_ns", "queue"),
-)
 _SERIES: Final = ("rate_bps", "delay_ns")
 
 
@@ -129,11 +125,9 @@ class DeliveredRates:
         """Return the rates at a report; those before it if it is not later by 50 ms."""
         directions = report["directions"]
         delivered_bytes = {name: d["delivered_bytes"] for name, d in directions.items()}
-        for name in directions:
-            self._rates_bps.setdefault(name, 0.0)
         elapsed_ns = report["at_ns"] - self._at_ns
         if elapsed_ns < _MIN_INTERVAL_NS:
-            return self._rates_bps
+            return dict.fromkeys(directions, 0.0) | self._rates_bps
         for name, count in delivered_bytes.items():
             bits = 8 * (count - self._delivered_bytes.get(name, 0))
             self._rates_bps[name] = bits / elapsed_ns * 1e9

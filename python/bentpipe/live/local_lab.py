@@ -19,15 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
+from bentpipe.live import uplink
 from bentpipe.live.capacity import errors_of_core, refuse_beyond_capacity
-from bentpipe.live.gateways import (
-    RunningDaemons,
-    pep_settings,
-    refuse_functions,
-    uses_super_packets,
-)
+from bentpipe.live.gateways import RunningDaemons, pep_settings, refuse_functions
 from bentpipe.live.programs import start_error
-from bentpipe.live.uplink import Uplink, find_slirp4netns, open_uplink
 from bentpipe.results.verdict import judged, late_windows, over_time, verdict
 from bentpipe.text import choice
 
@@ -74,13 +69,13 @@ class LocalLab:
     core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
-    _uplink: Uplink | None = field(init=False, default=None)
+    _uplink: uplink.Uplink | None = field(init=False, default=None)
     _daemons: RunningDaemons = field(init=False)
 
     @property
     def has_super_packets(self) -> bool:
-        """Whether the kernels of both sides pass super-packets."""
-        return uses_super_packets(self.plans, chosen=self.super_packets)
+        """Whether the kernels of both sides pass super-packets: always with a PEP."""
+        return self.super_packets or bool(pep_settings(self.plans))
 
     def check(self) -> None:
         """Check that this machine carries the link, and has what its parts need.
@@ -94,7 +89,7 @@ class LocalLab:
         refuse_beyond_capacity(self.plans, super_packets=self.has_super_packets)
         refuse_functions(self.plans, self.mtu_bytes)
         if self.internet:
-            find_slirp4netns()
+            uplink.find_program()
 
     def __enter__(self) -> Self:
         """Set the lab up and start the link.
@@ -105,7 +100,6 @@ class LocalLab:
             OSError: the capture cannot be written.
         """
         settings = list(self.settings.items())
-        host_settings = pep_settings(self.plans)
         with errors_of_core():
             self.core = _core.Lab(
                 [json.dumps(plan) for plan in self.plans],
@@ -116,11 +110,11 @@ class LocalLab:
                 capture=self.capture,
                 super_packets=self.has_super_packets,
                 gateways=self.gateways,
-                host_settings=host_settings,
+                host_settings=pep_settings(self.plans),
             )
             self._daemons = RunningDaemons.start(self.core, self.plans)
             if self.internet:
-                self._uplink = open_uplink(self.core.enable_internet())
+                self._uplink = uplink.open_uplink(self.core.enable_internet())
         self._thread = threading.Thread(target=self._run, name="bentpipe-link", daemon=True)
         self._thread.start()
         self._daemons.wait_for_sessions(self._thread.is_alive)
@@ -179,8 +173,7 @@ class LocalLab:
     def start_servers(self) -> None:
         """Start HTTP on the world and its distant hosts, and iperf3 on it if it is installed."""
         distant = (host for plan in self.plans for host in plan["hosts"] if host["gateway"] == 0)
-        names = dict.fromkeys(["world", *(host["name"] for host in distant)])
-        for name in names.keys() & {*self.hosts()}:
+        for name in {"world", *(host["name"] for host in distant)} & {*self.hosts()}:
             self.core.serve(name)
         iperf3 = shutil.which("iperf3")
         if iperf3 is not None:

@@ -29,6 +29,7 @@ _OTHER_FILES: Final = 1_024
 MARK: Final = 25_088
 ROUTE_TABLE: Final = 25_113
 DEVICE: Final = "bp0"
+# The folders of system programs, which the PATH of a user may lack.
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 # capabilities(7), by the numbers of linux/capability.h.
 _CAPABILITIES: Final = {
@@ -38,8 +39,6 @@ _CAPABILITIES: Final = {
     "CAP_NET_RAW": 13,
     "CAP_SYS_ADMIN": 21,
 }
-# The Debian packages of the programs.
-_PACKAGES: Final = {"ip": "iproute2"}
 
 
 @dataclass(frozen=True)
@@ -96,28 +95,21 @@ def user_folder(name: str) -> Path:
     return Path(tempfile.gettempdir()) / f"{name}-{os.geteuid()}"
 
 
-def search_path() -> str:
-    """Return the PATH with the folders of system programs, which that of a user may lack."""
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(
-        [*folders, *(folder for folder in _SYSTEM_FOLDERS if folder not in folders)]
-    )
-
-
 def program(name: str) -> str | None:
     """Return the path of a program, or None if it is not installed."""
-    return shutil.which(name, path=search_path())
+    folders = [os.environ.get("PATH", os.defpath), *_SYSTEM_FOLDERS]
+    return shutil.which(name, path=os.pathsep.join(folders))
 
 
-def require_program(name: str) -> str:
-    """Return the path of ``ip``.
+def require_ip() -> str:
+    """Return the path of ip(8).
 
     Raises:
         MachineError: it is not installed.
     """
-    path = program(name)
+    path = program("ip")
     if path is None:
-        raise MachineError(f"{name} is not installed; to fix it: apt install {_PACKAGES[name]}")
+        raise MachineError("ip is not installed; to fix it: apt install iproute2")
     return path
 
 
@@ -143,11 +135,8 @@ def children(process: int) -> list[int]:
     return [candidate for candidate in running if parent(candidate) == process]
 
 
-def said(line: str) -> str:
-    """Return what a line of the daemon says."""
-    return line.removeprefix(_FAILS).removeprefix(_SAYS)
-
-
 def why_ended(printed: Sequence[str]) -> str:
     """Return why a daemon that printed these lines has ended, if not as asked."""
-    return said(printed[-1]) if printed and printed[-1].startswith(_FAILS) else "it was killed"
+    if printed and printed[-1].startswith(_FAILS):
+        return printed[-1].removeprefix(_FAILS).removeprefix(_SAYS)
+    return "it was killed"

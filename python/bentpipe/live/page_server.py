@@ -43,7 +43,6 @@ _COMMENT_END: Final = b"-->"
 _IMAGE: Final = bytes.fromhex(
     "47494638396101000100800000000000ffffff21f90401000000002c000000000100010000020144003b"
 )
-_SPACE: Final = b" "
 # A document that needs nothing from elsewhere.
 FIRST_DOCUMENT: Final = (
     _DOCUMENT + _COMMENT_END + b'<img src="data:image/gif;base64,%s">' % b64encode(_IMAGE)
@@ -52,15 +51,13 @@ _HEAD_END: Final = b"\r\n\r\n"
 _TLS_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
-Draw = dict[str, Any]
-
 
 class Page:
     """One page: its document, its number of objects, and the sizes of the objects."""
 
-    def __init__(self, document_bytes: int, objects: int, object_bytes: Draw, seed: int) -> None:
+    def __init__(self, document_bytes: int, objects: int, object_bytes: str, seed: int) -> None:
         self.objects, self.connections = objects, 0
-        self._document_bytes, self._object_bytes = document_bytes, json.dumps(object_bytes)
+        self._document_bytes, self._object_bytes = document_bytes, object_bytes
         self._seed = seed
 
     def new_connection(self) -> Stream:
@@ -97,7 +94,8 @@ class Pages:
             objects = self._objects.draw(json.dumps(self._workload["objects"]))
             size = self._documents.draw(json.dumps(self._workload["document_bytes"]))
             seed = self._seeds.next_u64()
-            self._pages.append(Page(max(1, size), objects, self._workload["object_bytes"], seed))
+            object_bytes = json.dumps(self._workload["object_bytes"])
+            self._pages.append(Page(max(1, size), objects, object_bytes, seed))
         return self._pages[number]
 
 
@@ -116,7 +114,7 @@ class Content:
         It is larger if the size is too small for the header and what the body must have.
         """
         length = max(0, self.size_bytes - overhead_bytes - len(self.end))
-        return self.begin.ljust(length, _SPACE) + self.end
+        return self.begin.ljust(length) + self.end
 
 
 # --- the lookup of the host name ----------------------------------------------------------------

@@ -12,16 +12,12 @@ from typing import Any, Final
 
 from bentpipe._core import Stream
 from bentpipe.errors import Problem, ScenarioError
-from bentpipe.live.capacity import largest_value
-from bentpipe.live.gateways import hosts_behind
-from bentpipe.live.kernel_tcp import (
-    host_sysctls,
-    initial_window,
-    require_congestion_controls,
-)
+from bentpipe.live.gateways import SESSION_TIMEOUT_NS, hosts_behind
+from bentpipe.live.kernel_tcp import host_sysctls, initial_window, require_congestion_controls
 from bentpipe.live.refused_tcp import refused_tcp
 from bentpipe.plan.hosts import windows_bytes
 from bentpipe.plan.plan import Plan
+from bentpipe.plan.presets import series_values
 from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S, TCP_IP_BYTES, UDP_IP_BYTES
 
@@ -32,10 +28,9 @@ CLASSES_MAX: Final = 8
 # Several times the set-up time of a lab, and of the programs of a flow.
 _LAB_NS: Final = 1_500_000_000
 _FLOW_NS: Final = 250_000_000
-# The longest wait for the sessions of a tunnel.
-_TUNNEL_NS: Final = 7_000_000_000
 _BROWSER_NS: Final = 6_000_000_000
-_SERIES: Final = ("rate_bps", "delay_ns")
+# The parts of a direction that may have steps.
+_CHANGING: Final = ("rate_bps", "delay_ns", "channel")
 # Each flow is a client, a server and the two processes that end them; channels are sockets.
 MAX_FLOWS: Final = 64
 MAX_CHANNELS: Final = 1_000
@@ -76,12 +71,10 @@ def start_of(flow: Mapping[str, Any], seed: int) -> int:
 
 def classes(plan: Mapping[str, Any]) -> int:
     """Return how many classes of packets the queues and functions of a plan distinguish."""
-    of_queues: list[int] = [
-        direction["queue"].get("classes") or 1 for direction in plan["directions"]
-    ]
-    functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
-    of_functions: list[int] = [1 + max(function.get("classes") or [0]) for function in functions]
-    return max([1, *of_queues, *of_functions])
+    of_queues = (direction["queue"].get("classes") or 1 for direction in plan["directions"])
+    functions = (function for gateway in plan["gateways"] for function in gateway["functions"])
+    of_functions = (1 + max(function.get("classes") or [0]) for function in functions)
+    return int(max(1, *of_queues, *of_functions))
 
 
 def traffic_class(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> int:
@@ -121,9 +114,8 @@ def kernel_of(plan: Mapping[str, Any]) -> Kernel:
     tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
     if not tcps:
         return Kernel(settings, None)
-    tcp = tcps[0]
     require_congestion_controls(tcps)
-    return Kernel(settings | host_sysctls(tcp), initial_window(tcp))
+    return Kernel(settings | host_sysctls(tcps[0]), initial_window(tcps[0]))
 
 
 def tcp_of(flow: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -151,7 +143,7 @@ def highest(plan: Mapping[str, Any], quantity: str) -> dict[str, int]:
     """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
     # The return directions of all terminals are equal.
     ends = zip(("forward", "return"), plan["directions"][:2], strict=True)
-    return {name: largest_value(direction[quantity]) for name, direction in ends}
+    return {name: max(series_values(direction[quantity])) for name, direction in ends}
 
 
 def longest_round_trip_ns(plan: Mapping[str, Any]) -> int:
@@ -172,45 +164,33 @@ def lead_time_ns(plan: Mapping[str, Any]) -> int:
 
     It is 0 for a link that does not change.
     """
-    directions = plan["directions"]
-    kinds = {direction[name]["kind"] for direction in directions for name in _SERIES}
-    kinds |= {direction["channel"]["kind"] for direction in directions}
-    if not kinds & {"steps", "error_series"}:
+    changing = (direction[name] for direction in plan["directions"] for name in _CHANGING)
+    if not any("steps" in part for part in changing):
         return 0
     functions = (function for gateway in plan["gateways"] for function in gateway["functions"])
     has_tunnel = any(function["kind"] == "tunnel" for function in functions)
-    return (
-        _LAB_NS
-        + _TUNNEL_NS * has_tunnel
-        + sum(
-            _BROWSER_NS if flow["workload"]["kind"] == "web_page" else _FLOW_NS
-            for flow in plan["flows"]
-        )
-    )
+    workloads = (flow["workload"]["kind"] for flow in plan["flows"])
+    flows_ns = sum(_BROWSER_NS if kind == "web_page" else _FLOW_NS for kind in workloads)
+    return _LAB_NS + SESSION_TIMEOUT_NS * has_tunnel + flows_ns
 
 
 def delayed_plan(plan: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:
     """Return the plan with the steps of its link later by ``lead_ns``; the first lasts longer."""
-    directions = [_direction(direction, lead_ns) for direction in plan["directions"]]
+    directions = [
+        {**direction, **{name: _delayed(direction[name], lead_ns) for name in _CHANGING}}
+        for direction in plan["directions"]
+    ]
     return {**plan, "directions": directions}
 
 
-def _direction(direction: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:
-    changed = {name: _delayed(direction[name], lead_ns) for name in _SERIES}
-    channel = direction["channel"]
-    if channel["kind"] == "error_series":
-        first, *rest = channel["steps"]
-        steps = [first, *({**step, "at_ns": step["at_ns"] + lead_ns} for step in rest)]
-        changed["channel"] = {**channel, "steps": steps}
-    return {**direction, **changed}
-
-
-def _delayed(series: Mapping[str, Any], lead_ns: int) -> Mapping[str, Any]:
-    if series["kind"] == "constant":
-        return series
-    (at_ns, first), *rest = series["steps"]
-    steps = [[at_ns, first], *([at_ns + lead_ns, value] for at_ns, value in rest)]
-    return {**series, "steps": steps}
+def _delayed(part: Mapping[str, Any], lead_ns: int) -> Mapping[str, Any]:
+    if "steps" not in part:
+        return part
+    first, *rest = part["steps"]
+    if part["kind"] == "error_series":
+        later = [{**step, "at_ns": step["at_ns"] + lead_ns} for step in rest]
+        return {**part, "steps": [first, *later]}
+    return {**part, "steps": [first, *([at_ns + lead_ns, value] for at_ns, value in rest)]}
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -222,11 +202,10 @@ def refuse(plan: Plan) -> None:
     Raises:
         ScenarioError: it does not; the error names every unsupported field.
     """
-    problems = list(_refused(plan))
+    refused = _refused(plan)
+    problems = [Problem(source="emulate", field=field, message=text) for field, text in refused]
     if problems:
-        raise ScenarioError(
-            *(Problem(source="emulate", field=field, message=text) for field, text in problems)
-        )
+        raise ScenarioError(*problems)
 
 
 def _refused(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ from bentpipe.live.flows import (
     flows_of,
     start_channels,
 )
-from bentpipe.live.gateways import refuse_functions, set_initial_windows, uses_super_packets
+from bentpipe.live.gateways import pep_settings, refuse_functions, set_initial_windows
 from bentpipe.live.local_lab import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.live.requirements import (
     Kernel,
@@ -100,7 +100,8 @@ def check_plan(plan: Plan) -> None:
     flows_of(data, plan.scenario.seed)
     kernel_of(data)
     refuse_functions([data], mtu_bytes(data))
-    refuse_beyond_capacity([data], super_packets=uses_super_packets([data]))
+    # With a PEP a lab passes super-packets.
+    refuse_beyond_capacity([data], super_packets=bool(pep_settings([data])))
 
 
 def run_emulation(

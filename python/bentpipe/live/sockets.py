@@ -17,7 +17,7 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -323,7 +323,6 @@ class Clients:
     """Accepts connections and reads one request from each."""
 
     def __init__(self, listener: socket.socket) -> None:
-        """Take the listening socket."""
         listener.setblocking(False)
         self._listener = listener
         self._selector = selectors.DefaultSelector()
@@ -347,9 +346,7 @@ class Clients:
         if any(key.data is None for key, _ in ready):
             self._accept()
         now = time.monotonic()
-        for client in self._clients():
-            if client.deadline_s < now:
-                self._drop(client)
+        self._drop([client for client in self._clients() if client.deadline_s < now])
         return complete
 
     def _accept(self) -> None:
@@ -358,14 +355,16 @@ class Clients:
         except BlockingIOError:
             return
         except OSError:
-            if not self._drop_oldest():
+            oldest = self._clients()[:1]
+            self._drop(oldest)
+            if not oldest:
                 time.sleep(_BACK_OFF_S)
             return
         if peer(connection)[1] != os.geteuid():
             connection.close()
             return
         if len(self._clients()) >= self._clients_max:
-            self._drop_oldest()
+            self._drop(self._clients()[:1])
         connection.setblocking(False)
         client = _Client(connection=connection, deadline_s=time.monotonic() + _REQUEST_TIMEOUT_S)
         self._selector.register(connection, selectors.EVENT_READ, client)
@@ -394,12 +393,7 @@ class Clients:
         """Return the clients whose requests are not complete, the oldest first."""
         return [key.data for key in self._selector.get_map().values() if key.data is not None]
 
-    def _drop_oldest(self) -> bool:
-        oldest = next(iter(self._clients()), None)
-        if oldest is not None:
-            self._drop(oldest)
-        return oldest is not None
-
-    def _drop(self, client: _Client) -> None:
-        self._selector.unregister(client.connection)
-        client.connection.close()
+    def _drop(self, clients: Sequence[_Client]) -> None:
+        for client in clients:
+            self._selector.unregister(client.connection)
+            client.connection.close()

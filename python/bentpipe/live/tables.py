@@ -31,8 +31,12 @@ _OF_TCP: Final = (
     *("retransmitted_segments", "timeouts", "fast_recoveries", "tail_loss_probes"),
     *("spurious_timeouts", "spurious_recoveries", "acks_sent", "acked_bytes"),
 )
-# When everything that a flow with a duration sent was acknowledged and delivered.
-_ENDS: Final = {"finished_ns": "last_ack_ns", "last_delivery_ns": "last_delivery_ns"}
+# When everything that a flow with a duration sent was acknowledged and delivered: the column, that
+# of the last packet, and the counter that reaches the amount earlier if some of it was unsent.
+_ENDS: Final = (
+    ("finished_ns", "last_ack_ns", "acked_bytes"),
+    ("last_delivery_ns", "last_delivery_ns", "delivered_bytes"),
+)
 # An iperf3 client begins each stream with the cookie of the test (COOKIE_SIZE of iperf.h).
 _COOKIE_BYTES: Final = 37
 # The kernel counts the SYN as an acknowledged byte.
@@ -170,12 +174,10 @@ def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     """Return rows as a table with the documented columns alone; missing values are null."""
     rows = list(rows)
     return pl.DataFrame(
-        {
-            column.name: pl.Series(
-                column.name, [row.get(column.name) for row in rows], dtype=_TYPES[column.dtype]
-            )
+        [
+            pl.Series(column.name, [row.get(column.name) for row in rows], _TYPES[column.dtype])
             for column in TABLES[name].columns
-        }
+        ]
     )
 
 
@@ -329,13 +331,8 @@ class FlowRun:
 
     def _end_of_duration(self, row: Row) -> Row:
         """Return when everything that was sent by the end was acknowledged and delivered."""
-        columns = {name: row[of] for name, of in _ENDS.items()}
-        if not self.watched.unsent_bytes:
-            return columns
-        for name, count in (
-            ("finished_ns", "acked_bytes"),
-            ("last_delivery_ns", "delivered_bytes"),
-        ):
+        columns: Row = {name: row[last] for name, last, _ in _ENDS}
+        for name, _, count in _ENDS if self.watched.unsent_bytes else ():
             at_ns = moment_of(self.watched.rows, count, self.written_bytes)
             columns[name] = columns[name] if at_ns is None else at_ns
         return columns
@@ -388,25 +385,23 @@ class FlowRun:
 
     def datagrams(self) -> list[Row]:
         """Return the rows of the table ``datagram_samples``, as the link counts them."""
-        rows = []
-        for time_ns, report in _samples(self.record):
-            if self.flow.is_tcp or self.flow.port not in report["ports"]:
-                continue
-            data = report["ports"][self.flow.port][self.flow.sender]
-            rows.append(
-                {
-                    "time_ns": time_ns,
-                    "flow": self.flow.index,
-                    "expected_segments": data["offered"]["segments"],
-                    "received_segments": data["delivered"]["segments"],
-                    "delivered_bytes": data["delivered"]["payload_bytes"],
-                    "lost_packets": sum(data["dropped_packets"][cause] for cause in LOSS_CAUSES),
-                    "one_way_delay_sum_ns": data["delay_sum_ns"],
-                    "jitter_ns": data["jitter_ns"],
-                    "late_packets": data["late_packets"],
-                }
-            )
-        return rows
+        flow = self.flow
+        return [
+            {
+                "time_ns": time_ns,
+                "flow": flow.index,
+                "expected_segments": data["offered"]["segments"],
+                "received_segments": data["delivered"]["segments"],
+                "delivered_bytes": data["delivered"]["payload_bytes"],
+                "lost_packets": sum(data["dropped_packets"][cause] for cause in LOSS_CAUSES),
+                "one_way_delay_sum_ns": data["delay_sum_ns"],
+                "jitter_ns": data["jitter_ns"],
+                "late_packets": data["late_packets"],
+            }
+            for time_ns, report in _samples(self.record)
+            if not flow.is_tcp and flow.port in report["ports"]
+            for data in [report["ports"][flow.port][flow.sender]]
+        ]
 
     def exchanges(self) -> list[Row]:
         """Return the exchanges as they were at the end of the run."""
@@ -432,8 +427,7 @@ class FlowRun:
             since_ns = None if at_ns is None else at_ns - self.record.monotonic_ns
             return since_ns if since_ns is None or since_ns <= self.record.duration_ns else None
 
-        names = [column.name for column in TABLES[table].columns]
-        moments = [name for name in names if name.endswith("_ns")]
+        moments = [col.name for col in TABLES[table].columns if col.name.endswith("_ns")]
         relative = [row | {moment: in_run(row[moment]) for moment in moments} for row in rows]
         begun = (row for row in relative if row["start_ns"] is not None)
         return [row | {"flow": self.flow.index, number: i} for i, row in enumerate(begun)]

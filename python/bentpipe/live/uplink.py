@@ -34,16 +34,12 @@ _START_TIMEOUT_S: Final = 10.0
 _END_TIMEOUT_S: Final = 5.0
 
 
-def find_slirp4netns() -> str:
-    """Return the path of slirp4netns.
+def find_program(program: str = PROGRAM, package: str = PROGRAM) -> str:
+    """Return the path of slirp4netns, or of another program of an uplink, which has a package.
 
     Raises:
         MachineError: it is not installed.
     """
-    return _find(PROGRAM, PROGRAM)
-
-
-def _find(program: str, package: str) -> str:
     path = shutil.which(program)
     if path is None:
         raise MachineError(
@@ -78,9 +74,9 @@ def open_uplink(network_fd: int) -> Uplink:
         MachineError: slirp4netns or, for root, unshare is not installed, or the NAT does not start;
             then the message has the last line that it printed.
     """
-    path = find_slirp4netns()
+    path = find_program()
     is_root = os.geteuid() == 0
-    unshare = _find("unshare", "util-linux") if is_root else ""
+    unshare = find_program("unshare", "util-linux") if is_root else ""
     exit_read, exit_write = os.pipe()
     ready_read, ready_write = os.pipe()
     # A pipe that is not read would block the NAT once it is full.
@@ -111,17 +107,17 @@ def open_uplink(network_fd: int) -> Uplink:
     is_in_time = bool(select.select([ready_read], [], [], _START_TIMEOUT_S)[0])
     is_ready = is_in_time and bool(os.read(ready_read, 1))
     os.close(ready_read)
-    if not is_ready:
-        process.kill()
-        process.wait()
-        os.close(exit_write)
-        lines = os.pread(log, 4096, 0).decode(errors="replace").strip().splitlines()
+    if is_ready:
+        os.close(log)
+        return Uplink(process, exit_write)
+    process.kill()
+    process.wait()
+    os.close(exit_write)
+    lines = os.pread(log, 4096, 0).decode(errors="replace").strip().splitlines()
     os.close(log)
-    if not is_ready:
-        limit = "" if is_in_time else f" within {_START_TIMEOUT_S:.0f} s"
-        output = f"its last line is: {lines[-1]}" if lines else "it printed nothing"
-        raise MachineError(
-            f"{PROGRAM} does not start{limit}; {output}; "
-            f"to fix it: install version {_MIN_VERSION} or newer, or leave --internet out"
-        )
-    return Uplink(process, exit_write)
+    limit = "" if is_in_time else f" within {_START_TIMEOUT_S:.0f} s"
+    output = f"its last line is: {lines[-1]}" if lines else "it printed nothing"
+    raise MachineError(
+        f"{PROGRAM} does not start{limit}; {output}; "
+        f"to fix it: install version {_MIN_VERSION} or newer, or leave --internet out"
+    )

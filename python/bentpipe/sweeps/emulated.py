@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bentpipe.errors import BentpipeError, InvalidRunError, MachineError
-from bentpipe.live.capacity import largest_value
 from bentpipe.live.pool import EmulatedRun, EmulationJob, emulate_as_completed, processor_share
+from bentpipe.plan.presets import series_values
 from bentpipe.results.result import Result
 from bentpipe.simulation.executor import Executor, Finished
 from bentpipe.simulation.run import Job, Outcome, cores
@@ -68,7 +68,7 @@ class Emulated(Executor):
 def _emulation(job: Job) -> EmulationJob:
     plan = job.plan.data
     plan_s = plan["stop_ns"] / NS_PER_S
-    rates_bps = [largest_value(direction["rate_bps"]) for direction in plan["directions"]]
+    rates_bps = [max(series_values(direction["rate_bps"])) for direction in plan["directions"]]
     return EmulationJob(
         job.plan,
         job.seed,
