@@ -41,7 +41,7 @@ pub struct Arrival {
 }
 
 /// A change and when it was applied.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AppliedChange {
     /// When it was applied.
     pub at: Instant,
@@ -368,7 +368,11 @@ impl Emulator {
         for change in changes {
             apply(&mut self.chain, &mut self.rate_schedules, &mut self.trace, at, change);
             if let Some(record) = &mut self.record {
-                record.changes.push(AppliedChange { at, arrivals: self.serial, change: *change });
+                record.changes.push(AppliedChange {
+                    at,
+                    arrivals: self.serial,
+                    change: change.clone(),
+                });
             }
         }
         self.collect();
