@@ -10,7 +10,7 @@ use bentpipe_core::trace::{DropCause, Event, EventKind, HashTrace, NodeId, Trace
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError, Workload};
-use bentpipe_sim::record::processor_values;
+use bentpipe_sim::record::{class_values, processor_values};
 use bentpipe_sim::{Chain, Host, InterfaceId, Network, NextHop};
 
 use crate::addresses;
@@ -76,6 +76,9 @@ pub struct Departure {
     /// Whether it crossed the link. Packets that bypassed the link are not counted.
     pub on_link: bool,
 }
+
+/// What a class of a queue has sent and lost, by column name of a result.
+pub type ClassValues = Vec<(String, Option<u64>)>;
 
 /// The counters of a gateway function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -444,6 +447,14 @@ impl Emulator {
         let names: Vec<_> =
             directions.iter().map(|node| self.chain.names[node.0 as usize].clone()).collect();
         names.into_iter().zip(directions.into_iter().map(counters_of)).collect()
+    }
+
+    /// What the classes of each direction's queue have sent and lost; none without a shared rate.
+    pub fn classes(&mut self) -> Vec<Vec<ClassValues>> {
+        let directions = self.chain.directions.concat();
+        let mut classes_of = |node| self.chain.graph.engine_mut(node).direction().class_uses();
+        let classes = directions.into_iter().map(|node| classes_of(node));
+        classes.map(|classes| classes.iter().map(class_values).collect()).collect()
     }
 
     /// The counters of the gateway functions.

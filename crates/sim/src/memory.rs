@@ -111,8 +111,8 @@ impl MemoryEstimate {
 fn hash_values(queue: &Queue) -> u64 {
     match queue {
         Queue::FqCodel { queues, .. } => u64::from(*queues),
-        Queue::SharedRate { classes } => {
-            classes.iter().map(|class| hash_values(&class.queue)).sum()
+        Queue::SharedRate { classes, .. } => {
+            classes.iter().filter_map(|class| class.queue.as_ref()).map(hash_values).sum()
         }
         _ => 0,
     }
@@ -432,8 +432,10 @@ impl Offered {
     /// The capacity of a queue in packets, at this rate.
     fn room(&self, queue: &Queue, rate_bps: u64) -> u64 {
         let limit = match queue {
-            Queue::SharedRate { classes } => {
-                let rooms = classes.iter().map(|class| self.room(&class.queue, rate_bps));
+            Queue::SharedRate { limit, classes } => {
+                let default = Queue::DropTail { limit: *limit };
+                let queues = classes.iter().map(|class| class.queue.as_ref().unwrap_or(&default));
+                let rooms = queues.map(|queue| self.room(queue, rate_bps));
                 return rooms.fold(0, u64::saturating_add);
             }
             Queue::DropTail { limit }

@@ -87,7 +87,10 @@ fn plan(decoder: &mut Decoder<'_>) -> Plan {
             interval_ns: 100_000,
             ecn: true,
         },
-        _ => Queue::SharedRate { classes: [Some(5_000), None].map(sharing_class).into() },
+        _ => Queue::SharedRate {
+            limit: Limit::Unlimited,
+            classes: [Some(5_000), None].map(sharing_class).into(),
+        },
     };
     plan.directions.iter_mut().for_each(|direction| direction.queue = queue.clone());
     plan
@@ -95,8 +98,12 @@ fn plan(decoder: &mut Decoder<'_>) -> Plan {
 
 /// A class with a ceiling if it has a reserved rate.
 fn sharing_class(reserved_bps: Option<u64>) -> SharingClass {
-    let queue = Queue::DropTail { limit: Limit::Unlimited };
-    SharingClass { queue, reserved_bps, weight: 2, ceiling_bps: reserved_bps.map(|bps| 2 * bps) }
+    SharingClass {
+        queue: None,
+        reserved_bps,
+        weight: 2,
+        ceiling_bps: reserved_bps.map(|bps| 2 * bps),
+    }
 }
 
 fn arrive(

@@ -264,6 +264,11 @@ def _queue(queue: Mapping[str, Any], shaper: _Shaper, missing: list[str]) -> tup
             missing.append(
                 "queue.per_flow_limit: this queue has one limit for all: a flow can fill it alone"
             )
+        case "shared_rate":
+            missing.append(
+                "queue.classes: these lines have one drop-tail queue for all classes, without "
+                "reserved rates; tc-htb(8) has classes"
+            )
         case "selective_drop":
             missing.append(
                 "queue.discipline: tc has no selective_drop: a drop-tail queue with the same "

@@ -170,12 +170,19 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
     link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
     resolved = _resolved(link, settings, f"link.{direction}.queue")
     queue = resolved["directions"][0 if direction == "forward" else 1]["queue"]
-    if queue["discipline"] == "strict_priority":
+    if "classes" in queue and _classes(queue) != _classes(present):
         raise UsageError(
-            "queue: strict_priority is possible from the start of a lab only: its packets have "
-            "classes then; set the lab up with it"
+            f"queue: {queue['discipline']} is possible here only if the queue has had as many "
+            "classes from the start of the lab: its packets have classes then; set the lab up "
+            "with it"
         )
     return queue if "discipline" in options else {**present, "limit": queue["limit"]}
+
+
+def _classes(queue: Mapping[str, Any]) -> int:
+    """Return how many classes a queue of a plan has."""
+    classes = queue.get("classes", 1)
+    return classes if isinstance(classes, int) else len(classes)
 
 
 def _resolved(link: Mapping[str, Any], settings: Sequence[str], source: str) -> dict[str, Any]:

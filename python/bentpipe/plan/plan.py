@@ -261,6 +261,11 @@ def _rows(metric: MetricRef, plan: Plan) -> Iterator[_Row]:
         yield ("forward",), "forward"
         for direction in data["directions"][1:]:
             yield (direction["name"],), "return"
+    elif metric.table == "classes":
+        for direction in data["directions"]:
+            if direction["queue"]["discipline"] == "shared_rate":
+                for number in range(len(direction["queue"]["classes"])):
+                    yield (f"{direction['name']}-{number}",), None
     else:
         for gateway in data["gateways"]:
             if any(function["kind"] == "processor" for function in gateway["functions"]):

@@ -170,19 +170,19 @@ fn queue(plan: &Queue, context: QueueContext) -> link::Queue {
             let queue = StrictPriority::new(limit.into(), classes.into());
             head(DropAtDequeue::StrictPriority(queue))
         }
-        Queue::SharedRate { classes } => {
+        Queue::SharedRate { limit, classes } => {
             let QueueContext { framing, mut rng } = context;
             let classes = classes.into_iter().map(|class| {
                 let rng = Rng::stream(rng.next_u64(), "class");
-                sharing_class(class, QueueContext { framing, rng })
+                sharing_class(class, limit, QueueContext { framing, rng })
             });
             head(DropAtDequeue::SharedRate(SharedRate::new(classes)))
         }
     }
 }
 
-fn sharing_class(class: plan::SharingClass, context: QueueContext) -> SharingClass {
-    let queue = match class.queue {
+fn sharing_class(class: plan::SharingClass, limit: Limit, context: QueueContext) -> SharingClass {
+    let queue = match class.queue.unwrap_or(Queue::DropTail { limit }) {
         Queue::DropTail { limit } => {
             DropAtDequeue::StrictPriority(StrictPriority::new(limit.into(), 1))
         }

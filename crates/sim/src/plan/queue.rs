@@ -43,16 +43,16 @@ pub enum Queue {
     SelectiveDrop { limit: Limit, threshold: f64, load_ratio: f64 },
     /// A queue per class; the lowest class number is served first.
     StrictPriority { limit: Limit, classes: u8 },
-    /// Classes with reserved rates, weights and ceilings.
-    SharedRate { classes: Vec<SharingClass> },
+    /// Classes with reserved rates, weights and ceilings; the limit is that of those without a queue of their own.
+    SharedRate { limit: Limit, classes: Vec<SharingClass> },
 }
 
 /// A class of a shared rate; rates count bits on the link. See `bentpipe_core::link::SharingClass`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharingClass {
-    /// The queue of its packets: drop-tail, CoDel or FQ-CoDel.
-    pub queue: Queue,
+    /// The queue of its packets: drop-tail, CoDel or FQ-CoDel; by default drop-tail.
+    pub queue: Option<Queue>,
     /// What it can always send.
     pub reserved_bps: Option<u64>,
     /// Its part of the rest.
@@ -148,7 +148,8 @@ impl Queue {
                 check_not_time(check, *limit, at);
                 check.within((*classes).into(), 1..=u8::MAX.into(), || at("classes"));
             }
-            Self::SharedRate { classes } => {
+            Self::SharedRate { limit, classes } => {
+                check_not_time(check, *limit, at);
                 check.within(classes.len() as u64, 1..=u8::MAX.into(), || at("classes"));
                 for (number, class) in classes.iter().enumerate() {
                     class.check(check, &|field| at(&format!("classes.{number}.{field}")));
@@ -162,7 +163,9 @@ impl Queue {
     pub fn classes(&self) -> Option<u8> {
         match self {
             Self::StrictPriority { classes, .. } => Some(*classes),
-            Self::SharedRate { classes } => Some(u8::try_from(classes.len()).unwrap_or(u8::MAX)),
+            Self::SharedRate { classes, .. } => {
+                Some(u8::try_from(classes.len()).unwrap_or(u8::MAX))
+            }
             Self::DropTail { .. }
             | Self::Red { .. }
             | Self::Codel { .. }
@@ -189,9 +192,12 @@ impl SharingClass {
         check.within(self.weight.into(), 1..=WEIGHT_MAX, || at("weight"));
         let at_queue = |field: &str| at(&format!("queue.{field}"));
         match &self.queue {
-            Queue::DropTail { limit } => check_not_time(check, *limit, &at_queue),
-            Queue::Codel { .. } | Queue::FqCodel { .. } => self.queue.check(check, &at_queue),
-            _ => check.that(
+            None => {}
+            Some(Queue::DropTail { limit }) => check_not_time(check, *limit, &at_queue),
+            Some(queue @ (Queue::Codel { .. } | Queue::FqCodel { .. })) => {
+                queue.check(check, &at_queue);
+            }
+            Some(_) => check.that(
                 false,
                 || at_queue("discipline"),
                 "must be drop_tail, codel or fq_codel in a class of a shared rate",

@@ -433,6 +433,14 @@ impl DropAtDequeue {
         }
     }
 
+    /// What each class has sent and lost; none without a shared rate.
+    pub(in crate::link) fn class_uses(&self) -> Vec<ClassUse> {
+        match self {
+            Self::SharedRate(queue) => queue.uses(),
+            Self::CoDel(_) | Self::FqCoDel(_) | Self::StrictPriority(_) => Vec::new(),
+        }
+    }
+
     /// Whether nothing waits. If not, [`DropAtDequeue::dequeue`] returns a packet, now or when it is
     /// [ready](Self::ready_at): no discipline drops the last one there.
     #[must_use]

@@ -38,6 +38,8 @@ pub struct SharingClass {
 /// What a class has sent and lost.
 #[derive(Clone, Debug, Default)]
 pub struct ClassUse {
+    /// What it can always send.
+    pub reserved_rate: Option<BitRate>,
     /// Packets sent, with their IP bytes.
     pub sent: Count,
     /// Packets dropped, with their IP bytes.
@@ -140,7 +142,7 @@ impl Class {
             weight,
             credit: 0,
             was_busy: false,
-            usage: ClassUse::default(),
+            usage: ClassUse { reserved_rate: reserved, ..ClassUse::default() },
         }
     }
 

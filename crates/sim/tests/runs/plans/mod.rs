@@ -78,15 +78,17 @@ fn queue() -> impl Strategy<Value = Value> {
                         "discipline": "codel", "limit": held, "target_ns": 1_000_000 * low,
                         "interval_ns": 20_000_000 * more, "ecn": flag,
                     });
-                    let drop_tail = json!({"discipline": "drop_tail", "limit": held});
                     let classes = (0..CLASSES).map(|number| {
                         json!({
-                            "queue": if number == 0 { &codel } else { &drop_tail },
+                            "queue": (number == 0).then_some(&codel),
                             "reserved_bps": (number == 1).then_some(rate_bps), "weight": 1 + number,
                             "ceiling_bps": (flag && number < 2).then_some(2 * rate_bps),
                         })
                     });
-                    json!({"discipline": "shared_rate", "classes": classes.collect::<Vec<_>>()})
+                    json!({
+                        "discipline": "shared_rate", "limit": held,
+                        "classes": classes.collect::<Vec<_>>(),
+                    })
                 }
             }
         },
