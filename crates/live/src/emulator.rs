@@ -2,6 +2,8 @@
 //! graph. There is no clock and no I/O: the driver passes packets and times as arguments, so tests
 //! need neither.
 
+use std::collections::BTreeMap;
+
 use bentpipe_core::engine::Engine;
 use bentpipe_core::link::Counters;
 use bentpipe_core::packet::{Address, Class, Ecn, FlowId, Packet, PacketId, Payload};
@@ -77,8 +79,8 @@ pub struct Departure {
     pub on_link: bool,
 }
 
-/// What a class of a queue has sent and lost, by column name of a result.
-pub type ClassValues = Vec<(String, Option<u64>)>;
+/// What a class of a queue has sent and lost, by the names of columns of a result.
+pub type ClassValues = BTreeMap<String, Option<u64>>;
 
 /// The counters of a gateway function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -449,12 +451,19 @@ impl Emulator {
         names.into_iter().zip(directions.into_iter().map(counters_of)).collect()
     }
 
-    /// What the classes of each direction's queue have sent and lost; none without a shared rate.
-    pub fn classes(&mut self) -> Vec<Vec<ClassValues>> {
-        let directions = self.chain.directions.concat();
-        let mut classes_of = |node| self.chain.graph.engine_mut(node).direction().class_uses();
-        let classes = directions.into_iter().map(|node| classes_of(node));
-        classes.map(|classes| classes.iter().map(class_values).collect()).collect()
+    /// What the classes of all queues have sent and lost, with the numbers of their directions and their own; none
+    /// without a shared rate.
+    pub fn classes(&mut self) -> Vec<ClassValues> {
+        let mut rows = Vec::new();
+        for (direction, node) in (0u64..).zip(self.chain.directions.concat()) {
+            let classes = self.chain.graph.engine_mut(node).direction().class_uses();
+            for (class, usage) in (0u64..).zip(&classes) {
+                let numbers = [("direction", direction), ("class", class)];
+                let numbers = numbers.map(|(name, number)| (name.to_owned(), Some(number)));
+                rows.push(numbers.into_iter().chain(class_values(usage)).collect());
+            }
+        }
+        rows
     }
 
     /// The counters of the gateway functions.

@@ -138,8 +138,8 @@ pub struct Report {
     pub at: Instant,
     /// The counters of each direction, with its name.
     pub directions: Vec<(String, Counters)>,
-    /// The classes of each direction's queue.
-    pub classes: Vec<Vec<ClassValues>>,
+    /// The classes of queues.
+    pub classes: Vec<ClassValues>,
     /// The counters of each gateway function.
     pub functions: Vec<Function>,
     /// The traffic of measuring programs.

@@ -12,7 +12,7 @@ use bentpipe_core::trace::DropCause;
 use bentpipe_live::LabError;
 use bentpipe_live::addresses::ipv4;
 use bentpipe_live::changes::LinkChange;
-use bentpipe_live::emulator::{ClassValues, Function};
+use bentpipe_live::emulator::Function;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::measure::OfferedLoad;
 use bentpipe_live::ports::SideTraffic;
@@ -309,7 +309,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     let result = PyDict::new(py);
     result.set_item("at_ns", report.at.as_nanos())?;
     result.set_item("directions", directions)?;
-    result.set_item("classes", classes(py, &report.classes)?)?;
+    result.set_item("classes", report.classes.clone())?;
     result.set_item("functions", functions(py, &report.functions)?)?;
     let (ports, control_ports) = (PyDict::new(py), PyDict::new(py));
     for (port, flows) in report.ports.iter() {
@@ -334,9 +334,8 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         Ok::<_, PyErr>(result)
     });
     result.set_item("capture", captured.transpose()?)?;
-    let windows =
-        report.windows.iter().map(|each| window(py, each)).collect::<PyResult<Vec<_>>>()?;
-    result.set_item("windows", windows)?;
+    let windows: PyResult<Vec<_>> = report.windows.iter().map(|each| window(py, each)).collect();
+    result.set_item("windows", windows?)?;
     result.set_item("window_count", report.window_count)?;
     result.set_item("invalid_windows", report.invalid_windows)?;
     result.set_item("slowdown_percent", 100.0 * report.slowdown)?;
@@ -351,23 +350,6 @@ fn window<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyDict>>
     result.set_item("fault", window.fault.map(Fault::name))?;
     result.set_item("invalid", &window.invalid)?;
     Ok(result)
-}
-
-/// The classes of all directions, with the number of the direction and their own.
-fn classes<'py>(
-    py: Python<'py>,
-    directions: &[Vec<ClassValues>],
-) -> PyResult<Vec<Bound<'py, PyDict>>> {
-    let mut rows = Vec::new();
-    for (direction, classes) in directions.iter().enumerate() {
-        for (class, values) in classes.iter().enumerate() {
-            let row = values.clone().into_py_dict(py)?;
-            row.set_item("direction", direction)?;
-            row.set_item("class", class)?;
-            rows.push(row);
-        }
-    }
-    Ok(rows)
 }
 
 fn functions<'py>(py: Python<'py>, found: &[Function]) -> PyResult<Bound<'py, PyDict>> {

@@ -18,6 +18,7 @@ from bentpipe import plan, scenario
 from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
 from bentpipe.live.capacity import largest_value, refuse_beyond_capacity
 from bentpipe.live.link_state import VALUES, LinkChange
+from bentpipe.plan.link import classes_of
 from bentpipe.scenario.document import read_file
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, problems_of
 from bentpipe.text import shown
@@ -170,19 +171,13 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
     link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
     resolved = _resolved(link, settings, f"link.{direction}.queue")
     queue = resolved["directions"][0 if direction == "forward" else 1]["queue"]
-    if "classes" in queue and _classes(queue) != _classes(present):
+    if "classes" in queue and classes_of(queue) != classes_of(present):
         raise UsageError(
             f"queue: {queue['discipline']} is possible here only if the queue has had as many "
             "classes from the start of the lab: its packets have classes then; set the lab up "
             "with it"
         )
     return queue if "discipline" in options else {**present, "limit": queue["limit"]}
-
-
-def _classes(queue: Mapping[str, Any]) -> int:
-    """Return how many classes a queue of a plan has."""
-    classes = queue.get("classes", 1)
-    return classes if isinstance(classes, int) else len(classes)
 
 
 def _resolved(link: Mapping[str, Any], settings: Sequence[str], source: str) -> dict[str, Any]:

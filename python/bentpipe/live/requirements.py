@@ -21,6 +21,7 @@ from bentpipe.live.kernel_tcp import (
 )
 from bentpipe.live.refused_tcp import refused_tcp
 from bentpipe.plan.hosts import windows_bytes
+from bentpipe.plan.link import classes_of
 from bentpipe.plan.plan import Plan
 from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S, TCP_IP_BYTES, UDP_IP_BYTES
@@ -76,9 +77,7 @@ def start_of(flow: Mapping[str, Any], seed: int) -> int:
 
 def classes(plan: Mapping[str, Any]) -> int:
     """Return how many classes of packets the queues and functions of a plan distinguish."""
-    of_queues: list[int] = [
-        direction["queue"].get("classes") or 1 for direction in plan["directions"]
-    ]
+    of_queues: list[int] = [classes_of(direction["queue"]) for direction in plan["directions"]]
     functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
     of_functions: list[int] = [1 + max(function.get("classes") or [0]) for function in functions]
     return max([1, *of_queues, *of_functions])

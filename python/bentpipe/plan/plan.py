@@ -262,11 +262,16 @@ def _rows(metric: MetricRef, plan: Plan) -> Iterator[_Row]:
         for direction in data["directions"][1:]:
             yield (direction["name"],), "return"
     elif metric.table == "classes":
-        for direction in data["directions"]:
-            if direction["queue"]["discipline"] == "shared_rate":
-                for number in range(len(direction["queue"]["classes"])):
-                    yield (f"{direction['name']}-{number}",), None
+        yield from _rows_of_classes(data["directions"])
     else:
         for gateway in data["gateways"]:
             if any(function["kind"] == "processor" for function in gateway["functions"]):
                 yield (f"{gateway['name']}-processor",), None
+
+
+def _rows_of_classes(directions: Sequence[Mapping[str, Any]]) -> Iterator[_Row]:
+    for direction in directions:
+        queue = direction["queue"]
+        if queue["discipline"] == "shared_rate":
+            for number in range(len(queue["classes"])):
+                yield (f"{direction['name']}-{number}",), None

@@ -3,11 +3,13 @@
 //!
 //! 1. A class goes first while it has sent less than its reserved rate; of several the one with the earliest
 //!    deadline. If the reserved rates add up to no more than the rate of the link, no packet leaves later than one frame
-//!    after its deadline (Liu and Layland 1973 with a frame that cannot be interrupted), so a class that always has
+//!    after its deadline (Zheng and Shin 1994), so a class that always has
 //!    packets gets its reserved rate.
 //! 2. What is left is borrowed by all classes with packets in deficit round robin (Shreedhar and Varghese 1996), in
 //!    proportion to their weights. Frames are counted after they were chosen, as in RFC 8290, section 4.2.
 //! 3. A class at its ceiling waits, even if the transmitter is idle.
+//!
+//! While the link cannot carry what is reserved, the clock of the reserved rates stands still.
 //!
 //! What a class borrows does not count against its reserved rate, as in `tc-htb(8)`.
 
@@ -79,6 +81,8 @@ pub struct SharedRate {
     waiting: Occupancy,
     /// The largest frame so far.
     largest: Bits,
+    /// How long the clock of the reserved rates has stood still.
+    stood_still: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -100,36 +104,31 @@ struct Meter {
     rate: BitRate,
     due: Instant,
     carry: Carry,
+    /// The time of the largest frame so far.
+    longest: Duration,
 }
 
 impl Meter {
     fn new(rate: BitRate) -> Self {
-        Self { rate, due: Instant::START, carry: Carry::default() }
+        Self { rate, due: Instant::START, carry: Carry::default(), longest: Duration::ZERO }
     }
 
-    /// When the next frame is due. What was not used is kept for two frames of the largest size: a class that
-    /// always has packets is never later than that, and one that was idle has no more to claim.
-    fn due_at(&self, now: Instant, largest: Bits) -> Instant {
-        let kept = self.time(largest).saturating_mul(2).as_nanos();
-        self.due.max(Instant::from_nanos(now.as_nanos().saturating_sub(kept)))
+    fn set_largest(&mut self, frame: Bits) {
+        self.longest = self.rate.transmit_time(frame, Carry::default()).0;
     }
 
-    /// When a frame that is due next has to be sent.
-    fn deadline(&self, now: Instant, largest: Bits) -> Instant {
-        self.due_at(now, largest) + self.time(largest)
-    }
-
-    fn time(&self, frame: Bits) -> Duration {
-        self.rate.transmit_time(frame, Carry::default()).0
-    }
-
-    fn charge(&mut self, now: Instant, frame: Bits, largest: Bits) {
-        let due = self.due_at(now, largest);
-        if due > self.due {
-            self.carry = Carry::default();
+    /// Forgets what was not used until now, but for two frames: no class that always has packets is later than that.
+    fn forget(&mut self, now: Instant) {
+        let kept = self.longest.saturating_mul(2).as_nanos();
+        let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(kept));
+        if earliest > self.due {
+            (self.due, self.carry) = (earliest, Carry::default());
         }
+    }
+
+    fn charge(&mut self, frame: Bits) {
         let (time, carry) = self.rate.transmit_time(frame, self.carry);
-        (self.due, self.carry) = (due + time, carry);
+        (self.due, self.carry) = (self.due + time, carry);
     }
 }
 
@@ -151,6 +150,13 @@ impl Class {
         !self.queue.is_empty() && self.ceiling.is_none_or(|ceiling| ceiling.due <= now)
     }
 
+    fn set_largest(&mut self, frame: Bits) {
+        self.reserved
+            .iter_mut()
+            .chain(&mut self.ceiling)
+            .for_each(|meter| meter.set_largest(frame));
+    }
+
     fn quantum(&self) -> i64 {
         i64::from(self.weight) * QUANTUM.0.cast_signed()
     }
@@ -170,7 +176,8 @@ impl SharedRate {
             let mut meters = class.reserved.iter().chain(&class.ceiling);
             assert!(meters.all(|meter| meter.rate.0 > 0), "a rate of zero is never due");
         }
-        Self { classes, turn: 0, waiting: Occupancy::default(), largest: Bits(0) }
+        let (waiting, largest, stood_still) = (Occupancy::default(), Bits(0), Duration::ZERO);
+        Self { classes, turn: 0, waiting, largest, stood_still }
     }
 
     /// See [`super::DropAtDequeue::enqueue`]. Higher classes than the last share its queue.
@@ -180,13 +187,17 @@ impl SharedRate {
         queued: QueuedPacket,
         on_drop: &mut impl FnMut(DropCause, &Packet),
     ) {
-        self.largest = self.largest.max(queued.frame);
+        if queued.frame > self.largest {
+            self.largest = queued.frame;
+            self.classes.iter_mut().for_each(|class| class.set_largest(queued.frame));
+        }
         let last = self.classes.len() - 1;
         let number = last.min(queued.packet.class.0.into());
-        let arriving = queued.size();
+        let (arriving, clock) = (queued.size(), self.clock(now));
         let class = &mut self.classes[number];
         if class.queue.is_empty() {
             class.credit = class.credit.min(0);
+            class.reserved.iter_mut().for_each(|reserved| reserved.forget(clock));
         }
         class.was_busy = true;
         self.on_class(number, Some(arriving), |class| {
@@ -209,15 +220,15 @@ impl SharedRate {
             }
         }
         let (number, is_reserved) = self.next_class(now)?;
-        let largest = self.largest;
         self.on_class(number, None, |class| {
             let next = class.queue.dequeue(now, on_drop)?;
             class.usage.on_sent(now, &next, is_reserved);
             if let Some(ceiling) = &mut class.ceiling {
-                ceiling.charge(now, next.frame, largest);
+                ceiling.forget(now);
+                ceiling.charge(next.frame);
             }
             match &mut class.reserved {
-                Some(reserved) if is_reserved => reserved.charge(now, next.frame, largest),
+                Some(reserved) if is_reserved => reserved.charge(next.frame),
                 _ => class.credit -= next.frame.0.cast_signed(),
             }
             Some(next)
@@ -230,12 +241,31 @@ impl SharedRate {
         waiting.filter_map(|class| Some(class.ceiling?.due)).min()
     }
 
+    /// The clock of the reserved rates.
+    fn clock(&self, now: Instant) -> Instant {
+        Instant::from_nanos(now.as_nanos().saturating_sub(self.stood_still.as_nanos()))
+    }
+
+    /// Stops the clock of the reserved rates while the link cannot carry them, so that classes get it in proportion to
+    /// these rates, and are owed nothing later.
+    fn stop_clock(&mut self, now: Instant) -> Instant {
+        let clock = self.clock(now);
+        let reserved = self.classes.iter().filter_map(|class| class.reserved.as_ref());
+        let longest = reserved.map(|reserved| reserved.longest).max().unwrap_or_default();
+        let waiting = self.classes.iter().filter(|class| !class.queue.is_empty());
+        let due = waiting.filter_map(|class| Some(class.reserved?.due)).min();
+        let late = due.map_or(Duration::ZERO, |due| clock.saturating_since(due));
+        self.stood_still += late.saturating_sub(longest.saturating_mul(2));
+        self.clock(now)
+    }
+
     /// The class that sends next, and whether it does so at its reserved rate.
     fn next_class(&mut self, now: Instant) -> Option<(usize, bool)> {
+        let clock = self.stop_clock(now);
         let sending = self.classes.iter().enumerate().filter(|(_, class)| class.may_send(now));
         let reserving = sending.clone().filter_map(|(number, class)| {
-            let reserved = class.reserved.filter(|reserved| reserved.due <= now)?;
-            Some((reserved.deadline(now, self.largest), number))
+            let reserved = class.reserved.filter(|reserved| reserved.due <= clock)?;
+            Some((reserved.due + reserved.longest, number))
         });
         if let Some((_, number)) = reserving.min() {
             return Some((number, true));
