@@ -106,6 +106,11 @@ _QUEUES = st.one_of(
     with_fields({"discipline": "early_packet_discard"}, {"limit": LIMITS}),
     with_fields({"discipline": "selective_drop"}, {"limit": LIMITS}),
     with_fields({"discipline": "strict_priority"}, {"limit": LIMITS}, classes=st.just(3)),
+    with_fields(
+        {"discipline": "shared_rate"},
+        {"limit": LIMITS},
+        classes=st.just([{"reserved": "1 kbit/s"}, {"ceiling": "9 kbit/s"}, {"weight": 2}]),
+    ),
 )
 _STATES = with_fields({}, {"mean_duration": TIMES}, bit_error_rate=PROBABILITIES)
 _DIRECTIONS = with_fields(

@@ -222,8 +222,8 @@ class Routers:
 
 
 def daemons_of(name: str) -> list[int]:
-    """Return the processes of the program whose plan names a gateway."""
-    found = set()
+    """Return the processes of the program whose plan names a gateway, the first started first."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (entry / "exe").readlink().name == find_binary().name:
@@ -231,8 +231,14 @@ def daemons_of(name: str) -> list[int]:
                     # A daemon that has just started closes some.
                     with suppress(OSError):
                         if str(each.readlink()) == f"/run/bentpipe/{name}/gateway.json":
-                            found.add(int(entry.name))
-    return sorted(found)
+                            found[int(entry.name)] = started_ticks(entry)
+    # Numbers alone begin anew at some time.
+    return sorted(found, key=lambda process: (found[process], process))
+
+
+def started_ticks(process: Path) -> int:
+    """Return when a process of /proc was started: field 22 of proc(5)'s stat."""
+    return int((process / "stat").read_text().rpartition(")")[2].split()[19])
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 15.0) -> None:

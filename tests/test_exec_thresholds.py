@@ -115,6 +115,7 @@ def test_the_exit_code_says_whether_thresholds_hold(
     def execute(run: Any, *, watch: bool) -> None:
         del watch
         report = REPORT | {"lateness": LATENESS, "capture": None, "invalid": invalid}
+        run.congestion_control = "cubic"
         run.finish(report, program_code, 3 * S)
 
     monkeypatch.setattr("bentpipe.cli.exec.ProgramRun.execute", execute)
@@ -128,7 +129,9 @@ def test_the_exit_code_says_whether_thresholds_hold(
         assert called.out == ""
         return
     printed = json.loads(called.out)
-    assert printed["program"] == {"command": ["true"], "time_ns": 3 * S, "code": program_code}
+    program = {"command": ["true"], "time_ns": 3 * S, "code": program_code}
+    assert printed["program"] == program | {"congestion_control": "cubic"}
+    assert "bentpipe: TCP: cubic, as on this machine" in called.err
     checks = [each["passed"] for each in printed.get("thresholds", ())]
     assert checks == ([] if invalid else [threshold == "time <= 3 s"])
     # The metrics that thresholds use, beside the counters.

@@ -175,6 +175,11 @@ def test_the_slowest_rate_has_a_bucket() -> None:
             "pfifo limit 50",
         ),
         ({"discipline": "strict_priority", "classes": 1, "limit": "60 kB"}, "limit 60000", ""),
+        (
+            {"discipline": "shared_rate", "classes": [{}], "limit": "50 packets"},
+            "limit 75000",
+            "pfifo limit 50",
+        ),
     ],
     ids=lambda each: str(each)[:40],
 )

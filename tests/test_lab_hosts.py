@@ -334,3 +334,29 @@ def test_priorities_apply_to_real_packets(tmp_path: Path) -> None:
     # One packet of the flood, 4.1 ms, may be ahead of it.
     assert call["one_way_delay_max_ns"] < 12e6
     assert flood["received_segments"] < 0.6 * flood["sent_segments"]
+
+
+@measures
+@needs("iperf3")
+def test_a_shared_rate_is_that_of_the_simulator(tmp_path: Path) -> None:
+    """Given 512 kbit/s reserved, two floods and weights of 1 and 3, expect the same rates."""
+    classes = [{"reserved": "512 kbit/s"}, {"weight": 3}]
+    queue = {"discipline": "shared_rate", "classes": classes, "limit": "50 packets"}
+    slow = {"rate": "4 Mbit/s", "delay": "5 ms", "queue": queue}
+    flow = {"kind": "constant_rate", "direction": "forward", "rate": "5 Mbit/s"}
+    file = written(
+        tmp_path,
+        link={"forward": slow, "return": slow},
+        traffic=[
+            {**flow, "name": f"flood-{number}", "payload": "1000 B", "priority": number}
+            for number in range(2)
+        ],
+        duration="5 s",
+    )
+    run = until_on_time(lambda: emulated(file), lambda each: each["verdict"]["message"])
+    simulated = simulate(file).classes.to_dicts()
+    real, plain = run["classes"][:2], simulated[:2]
+    for here, there in zip(real, plain, strict=True):
+        assert here["sent_bytes"] == pytest.approx(there["sent_bytes"], rel=0.01)
+        assert here["reserved_bytes"] == pytest.approx(there["reserved_bytes"], rel=0.01)
+    assert plain[0]["rate_bps"] == pytest.approx(512e3 + 872e3, rel=0.01)

@@ -70,7 +70,7 @@ def test_loss_and_jitter_are_settings() -> None:
         (["queue.target=5ms"], "queue.target: a running link has a new queue or another limit"),
         (["queue.discipline=fifo"], 'read "fifo"; allowed: drop_tail'),
         (["queue.limit=10 B"], "smaller than one packet"),
-        (["queue.discipline=strict_priority"], "from the start of a lab only"),
+        (["queue.discipline=strict_priority"], "as many classes from the start"),
         (["loss=1"], "expected a percentage"),
         # An empty variable would be the default, no loss.
         (["loss="], "has no value"),

@@ -118,9 +118,29 @@ def test_every_discipline_resolves_with_its_defaults_alone() -> None:
         "selective_drop": {"limit": hundred, "threshold": 0.9, "load_ratio": 0.8},
         "strict_priority": {"limit": hundred, "classes": 8},
     }
-    assert set(expected) == set(QUEUES)
+    assert {*expected, "shared_rate"} == set(QUEUES)
     for discipline, options in expected.items():
         assert queue_of({"discipline": discipline}) == {"discipline": discipline, **options}
+
+
+def test_classes_of_a_shared_rate_resolve() -> None:
+    classes = [
+        {"reserved": "512 kbit/s", "queue": {"limit": "9 packets"}},
+        {"weight": 3, "ceiling": "1 Mbit/s", "queue": {"discipline": "codel"}},
+        {},
+    ]
+    plain = {"queue": None, "reserved_bps": None, "weight": 1, "ceiling_bps": None}
+    codel = queue_of({"discipline": "codel"})
+    nine = {"discipline": "drop_tail", "limit": {"unit": "packets", "value": 9}}
+    assert queue_of({"discipline": "shared_rate", "classes": classes}) == {
+        "discipline": "shared_rate",
+        "limit": {"unit": "packets", "value": 100},
+        "classes": [
+            plain | {"reserved_bps": 512_000, "queue": nine},
+            plain | {"weight": 3, "ceiling_bps": 1_000_000, "queue": codel},
+            plain,
+        ],
+    }
 
 
 def test_options_of_a_discipline_resolve() -> None:

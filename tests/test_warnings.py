@@ -169,8 +169,7 @@ def test_starts_in_phase_or_after_the_end_are_told() -> None:
 def test_a_priority_without_classes_is_told() -> None:
     flow = CALL | {"priority": 1}
     assert warnings(scenario(flow)) == [
-        "traffic.0.priority: read 1; no effect, since no queue of the link is a strict_priority "
-        "queue"
+        "traffic.0.priority: read 1; no effect, since no queue of the link has classes"
     ]
     sorted_hop = HOP | {"queue": {"discipline": "strict_priority", "classes": 2}}
     assert warnings(scenario(flow, link={"forward": sorted_hop, "return": HOP})) == []

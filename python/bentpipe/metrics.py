@@ -139,6 +139,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "exchanges": ("flow", "exchange", "host"),
     "pages": ("flow", "page"),
     "directions": ("direction",),
+    "classes": ("class",),
     "processors": ("processor",),
 }
 

@@ -14,7 +14,7 @@ use bentpipe_sim::build::new_queue;
 use bentpipe_sim::plan::{self, Heading, Plan, PlanError};
 
 /// A change to the directions of one hop that start at one side. `None` leaves a value unchanged.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LinkChange {
     /// The index of the hop; 0 is next to the world.
     pub hop: usize,
@@ -109,6 +109,8 @@ impl From<plan::Change> for LinkChange {
 pub(crate) struct RateSchedules {
     /// The directions of each hop, in the plan's order.
     hops: Vec<Vec<RateSchedule>>,
+    /// The most classes that a queue has had from the start.
+    classes: u8,
     seed: u64,
     /// How many changes were applied. Each has random streams of its own.
     changes: u64,
@@ -124,7 +126,10 @@ impl RateSchedules {
             framing: direction.framing.clone(),
         };
         let of_plan = |plan: &Plan| plan.directions.iter().map(schedule).collect();
-        Self { hops: plans.iter().map(of_plan).collect(), seed, changes: 0 }
+        let directions = plans.iter().flat_map(|plan| &plan.directions);
+        let classes = directions.filter_map(|direction| direction.queue.classes()).max();
+        let hops = plans.iter().map(of_plan).collect();
+        Self { hops, classes: classes.unwrap_or(1), seed, changes: 0 }
     }
 
     /// The shortest delay that a packet has over all hops, in either direction, from now on.
@@ -157,8 +162,10 @@ impl RateSchedules {
                 ("rate", "must be greater than zero; to stop the link, set an outage")
             }
             LinkChange { delay: Some(delay), .. } if *delay > DELAY_MAX => ("delay", "is too long"),
-            LinkChange { queue: Some(plan::Queue::StrictPriority { .. }), .. } => {
-                ("queue", "strict_priority is possible from the start only: it needs classes")
+            LinkChange { queue: Some(queue), .. }
+                if queue.classes().is_some_and(|classes| classes != self.classes) =>
+            {
+                ("queue", "needs as many classes as the link has had from the start")
             }
             _ => return Ok(()),
         };
@@ -173,7 +180,8 @@ impl RateSchedules {
     ) -> Option<link::Queue> {
         let framing = &self.hops[change.hop][direction].framing;
         let stream = format!("link.{name}.queue.{}", self.changes);
-        change.queue.map(|queue| new_queue(&queue, framing, Rng::stream(self.seed, &stream)))
+        let queue = change.queue.as_ref()?;
+        Some(new_queue(queue, framing, Rng::stream(self.seed, &stream)))
     }
 
     /// Applies a checked change at `now` to one direction, given by its index and its name. Returns

@@ -2,6 +2,8 @@
 //! graph. There is no clock and no I/O: the driver passes packets and times as arguments, so tests
 //! need neither.
 
+use std::collections::BTreeMap;
+
 use bentpipe_core::engine::Engine;
 use bentpipe_core::link::Counters;
 use bentpipe_core::packet::{Address, Class, Ecn, FlowId, Packet, PacketId, Payload};
@@ -10,7 +12,7 @@ use bentpipe_core::trace::{DropCause, Event, EventKind, HashTrace, NodeId, Trace
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError, Workload};
-use bentpipe_sim::record::processor_values;
+use bentpipe_sim::record::{class_values, processor_values};
 use bentpipe_sim::{Chain, Host, InterfaceId, Network, NextHop};
 
 use crate::addresses;
@@ -41,7 +43,7 @@ pub struct Arrival {
 }
 
 /// A change and when it was applied.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AppliedChange {
     /// When it was applied.
     pub at: Instant,
@@ -76,6 +78,9 @@ pub struct Departure {
     /// Whether it crossed the link. Packets that bypassed the link are not counted.
     pub on_link: bool,
 }
+
+/// What a class of a queue has sent and lost, by the names of columns of a result.
+pub type ClassValues = BTreeMap<String, Option<u64>>;
 
 /// The counters of a gateway function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -368,7 +373,11 @@ impl Emulator {
         for change in changes {
             apply(&mut self.chain, &mut self.rate_schedules, &mut self.trace, at, change);
             if let Some(record) = &mut self.record {
-                record.changes.push(AppliedChange { at, arrivals: self.serial, change: *change });
+                record.changes.push(AppliedChange {
+                    at,
+                    arrivals: self.serial,
+                    change: change.clone(),
+                });
             }
         }
         self.collect();
@@ -440,6 +449,21 @@ impl Emulator {
         let names: Vec<_> =
             directions.iter().map(|node| self.chain.names[node.0 as usize].clone()).collect();
         names.into_iter().zip(directions.into_iter().map(counters_of)).collect()
+    }
+
+    /// What the classes of all queues have sent and lost, with the numbers of their directions and their own; none
+    /// without a shared rate.
+    pub fn classes(&mut self) -> Vec<ClassValues> {
+        let mut rows = Vec::new();
+        for (direction, node) in (0u64..).zip(self.chain.directions.concat()) {
+            let classes = self.chain.graph.engine_mut(node).direction().class_uses();
+            for (class, usage) in (0u64..).zip(&classes) {
+                let numbers = [("direction", direction), ("class", class)];
+                let numbers = numbers.map(|(name, number)| (name.to_owned(), Some(number)));
+                rows.push(numbers.into_iter().chain(class_values(usage)).collect());
+            }
+        }
+        rows
     }
 
     /// The counters of the gateway functions.

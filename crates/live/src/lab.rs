@@ -18,7 +18,7 @@ use crate::capture::{Captured, Recorder};
 use crate::capture_file::CaptureFile;
 use crate::changes::LinkChange;
 use crate::driver::{Driver, Stop};
-use crate::emulator::{Emulator, Function, Options};
+use crate::emulator::{ClassValues, Emulator, Function, Options};
 use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::plain_link::plain_link;
@@ -138,6 +138,8 @@ pub struct Report {
     pub at: Instant,
     /// The counters of each direction, with its name.
     pub directions: Vec<(String, Counters)>,
+    /// The classes of queues.
+    pub classes: Vec<ClassValues>,
     /// The counters of each gateway function.
     pub functions: Vec<Function>,
     /// The traffic of measuring programs.
@@ -437,6 +439,7 @@ impl Lab {
         let report = Report {
             at,
             directions: emulator.counters(),
+            classes: emulator.classes(),
             functions: emulator.functions(),
             ports: emulator.ports().clone(),
             punctuality,

@@ -88,18 +88,18 @@ fn a_full_link_with_a_short_queue_can_be_replayed() {
 fn a_run_with_changes_can_be_replayed() {
     let plans = vec![plain_link(50_000_000, Duration::from_millis(20), 0.0); 2];
     let Some(lab) = lab(plans.clone()) else { return };
-    let first = LinkChange::none(0, Side::World);
+    let first = || LinkChange::none(0, Side::World);
     let changes = [
-        vec![LinkChange { rate: Some(BitRate(8_000_000)), ..first }],
-        vec![LinkChange { bit_error_rate: Probability::new(1e-5), ..first }],
+        vec![LinkChange { rate: Some(BitRate(8_000_000)), ..first() }],
+        vec![LinkChange { bit_error_rate: Probability::new(1e-5), ..first() }],
         vec![
             LinkChange { delay: Some(MS), ..LinkChange::none(1, Side::World) },
-            LinkChange { outage: Some(Duration::from_millis(100)), ..first },
+            LinkChange { outage: Some(Duration::from_millis(100)), ..first() },
         ],
         vec![LinkChange {
             rate: Some(BitRate(100_000_000)),
             bit_error_rate: Probability::new(0.0),
-            ..first
+            ..first()
         }],
     ];
     let stream = Stream {
@@ -114,10 +114,12 @@ fn a_run_with_changes_can_be_replayed() {
         for change in changes {
             thread::sleep(std::time::Duration::from_millis(200));
             times.push(changing.apply(change).expect("a running link"));
-            let bad =
-                [LinkChange::none(2, Side::World), LinkChange { rate: Some(BitRate(0)), ..first }];
+            let bad = [
+                LinkChange::none(2, Side::World),
+                LinkChange { rate: Some(BitRate(0)), ..first() },
+            ];
             for bad in bad {
-                let good = LinkChange { rate: Some(BitRate(1)), ..first };
+                let good = LinkChange { rate: Some(BitRate(1)), ..first() };
                 assert!(matches!(changing.apply(vec![good, bad]), Err(LabError::Plan(_))));
             }
         }

@@ -115,7 +115,7 @@ fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py,
     MemoryEstimate::of(&parse(plan_json)?).by_use().into_py_dict(py)
 }
 
-/// See [`bentpipe_sim::workload::replay`].
+/// Plays media of four durations in ns: in all, of a segment, buffer, start-up; see [`workload::replay`].
 #[pyfunction]
 fn video_playback(media: [u64; 4], arrivals_ns: Vec<u64>, end_ns: u64) -> [workload::Moment; 6] {
     workload::replay(media, arrivals_ns, end_ns)
@@ -254,8 +254,8 @@ fn tables<C: IntoIterator<Item = RawColumn>>(
     Ok(found)
 }
 
-/// Runs a plan with some seeds, one after the other, with the interpreter lock released. Returns
-/// their records, up to the first run that fails or does not complete.
+/// Runs a plan with some seeds in order, with the interpreter lock released. Returns the records up to the first run
+/// that fails, is cancelled or exceeds the memory limit; the caller repeats that one with [`run`] for its error.
 #[pyfunction]
 fn run_packed(
     py: Python<'_>,

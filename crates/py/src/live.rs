@@ -309,6 +309,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     let result = PyDict::new(py);
     result.set_item("at_ns", report.at.as_nanos())?;
     result.set_item("directions", directions)?;
+    result.set_item("classes", report.classes.clone())?;
     result.set_item("functions", functions(py, &report.functions)?)?;
     let (ports, control_ports) = (PyDict::new(py), PyDict::new(py));
     for (port, flows) in report.ports.iter() {
@@ -333,9 +334,8 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         Ok::<_, PyErr>(result)
     });
     result.set_item("capture", captured.transpose()?)?;
-    let windows =
-        report.windows.iter().map(|each| window(py, each)).collect::<PyResult<Vec<_>>>()?;
-    result.set_item("windows", windows)?;
+    let windows: PyResult<Vec<_>> = report.windows.iter().map(|each| window(py, each)).collect();
+    result.set_item("windows", windows?)?;
     result.set_item("window_count", report.window_count)?;
     result.set_item("invalid_windows", report.invalid_windows)?;
     result.set_item("slowdown_percent", 100.0 * report.slowdown)?;

@@ -123,7 +123,7 @@ impl Capture {
         let queues = plan.directions.iter();
         let mut waiting: Vec<_> = queues
             .map(|direction| match direction.queue {
-                Queue::FqCodel { .. } => Some(BTreeSet::new()),
+                Queue::FqCodel { .. } | Queue::SharedRate { .. } => Some(BTreeSet::new()),
                 Queue::DropTail { .. }
                 | Queue::Red { .. }
                 | Queue::PerFlowDropTail { .. }

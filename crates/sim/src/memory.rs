@@ -107,13 +107,21 @@ impl MemoryEstimate {
     }
 }
 
+/// The flow queues of a queue.
+fn hash_values(queue: &Queue) -> u64 {
+    match queue {
+        Queue::FqCodel { queues, .. } => u64::from(*queues),
+        Queue::SharedRate { classes, .. } => {
+            classes.iter().filter_map(|class| class.queue.as_ref()).map(hash_values).sum()
+        }
+        _ => 0,
+    }
+}
+
 /// The memory of a plan and its engines at the start.
 pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
     let directions = plan.directions.iter().map(|direction| {
-        let hash_values = match direction.queue {
-            Queue::FqCodel { queues, .. } => u64::from(queues),
-            _ => 0,
-        };
+        let hash_values = hash_values(&direction.queue);
         let engines = size_of::<DirectionEngine>() + size_of::<Processor>();
         let delays = DelayHistogram::TYPICAL_BYTES as u64;
         DIRECTION_BYTES + engines as u64 + delays + HASH_VALUE_BYTES * hash_values
@@ -418,7 +426,18 @@ impl Offered {
 
     /// The capacity of the queue in packets.
     fn capacity(&self, direction: &Direction) -> u64 {
-        let limit = match &direction.queue {
+        self.room(&direction.queue, max_of(&direction.rate_bps))
+    }
+
+    /// The capacity of a queue in packets, at this rate.
+    fn room(&self, queue: &Queue, rate_bps: u64) -> u64 {
+        let limit = match queue {
+            Queue::SharedRate { limit, classes } => {
+                let default = Queue::DropTail { limit: *limit };
+                let queues = classes.iter().map(|class| class.queue.as_ref().unwrap_or(&default));
+                let rooms = queues.map(|queue| self.room(queue, rate_bps));
+                return rooms.fold(0, u64::saturating_add);
+            }
             Queue::DropTail { limit }
             | Queue::Red { limit, .. }
             | Queue::Codel { limit, .. }
@@ -431,7 +450,7 @@ impl Offered {
         match limit {
             Limit::Bytes(bytes) | Limit::LinkBytes(bytes) => bytes.div_ceil(self.packet_bytes),
             Limit::Packets(packets) => packets,
-            Limit::TimeNs(nanos) => per(max_of(&direction.rate_bps), nanos, self.packet_bytes),
+            Limit::TimeNs(nanos) => per(rate_bps, nanos, self.packet_bytes),
             Limit::Unlimited => u64::MAX,
         }
     }

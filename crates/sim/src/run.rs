@@ -4,7 +4,7 @@ use core::fmt;
 
 use bentpipe_core::engine::{Engine, Ledger};
 use bentpipe_core::graph::Graph;
-use bentpipe_core::link::Counters;
+use bentpipe_core::link::{ClassUse, Counters};
 use bentpipe_core::packet::Packet;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, Event, NodeId, Trace};
@@ -18,9 +18,9 @@ use crate::plan::Plan;
 use crate::record::packed;
 use crate::record::{
     DatagramSamples, DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples,
-    PAGE_BYTES, Table, capacity_table, count_use, datagram_sample_bytes, direction_sample_bytes,
-    directions_table, exchanges_table, flow_sample_bytes, flows_table, legs_table, pages_table,
-    processors_table, statistics_table,
+    PAGE_BYTES, Table, capacity_table, classes_table, count_use, datagram_sample_bytes,
+    direction_sample_bytes, directions_table, exchanges_table, flow_sample_bytes, flows_table,
+    legs_table, pages_table, processors_table, statistics_table,
 };
 use crate::workload::DatagramSink;
 
@@ -346,6 +346,8 @@ impl Simulation {
             Node::Processor(processor) => Some((gateway, processor.counters())),
             _ => None,
         });
+        let classes = self.layout.directions.iter().map(|&node| self.class_uses(node));
+        let classes = classes_table(classes);
         let mut tables = vec![
             flows_table(&self.graph, &self.layout.flows, end),
             exchanges_table(&self.graph, &self.layout.flows),
@@ -353,6 +355,7 @@ impl Simulation {
             legs_table(&self.graph, &self.layout, end),
             capacity,
             directions_table(directions),
+            classes,
             processors_table(processors),
             of_functions,
             self.flow_samples.table(),
@@ -361,6 +364,13 @@ impl Simulation {
         ];
         tables.extend(self.sinks.events.map(EventLog::table));
         tables
+    }
+
+    fn class_uses(&self, node: NodeId) -> Vec<ClassUse> {
+        match self.graph.engine(node) {
+            Node::Direction(direction) => direction.class_uses(),
+            _ => Vec::new(),
+        }
     }
 
     fn settle_directions(&mut self, now: Instant) -> Vec<DirectionFacts> {

@@ -7,7 +7,9 @@ use bentpipe_live::addresses::ipv4;
 use bentpipe_live::emulator::{Emulator, Options, replay};
 use bentpipe_live::plain_link;
 use bentpipe_sim::InterfaceId;
-use bentpipe_sim::plan::{Aggregator, Branch, Function, Gateway, Host, Limit, Plan, Queue};
+use bentpipe_sim::plan::{
+    Aggregator, Branch, Function, Gateway, Host, Limit, Plan, Queue, SharingClass,
+};
 use bentpipe_sys::offload::{self, Coalescer, Offload, Segmenter};
 
 use crate::ITERATIONS;
@@ -85,10 +87,23 @@ fn plan(decoder: &mut Decoder<'_>) -> Plan {
             interval_ns: 100_000,
             ecn: true,
         },
-        _ => Queue::DropTail { limit: Limit::Unlimited },
+        _ => Queue::SharedRate {
+            limit: Limit::Unlimited,
+            classes: [Some(5_000), None].map(sharing_class).into(),
+        },
     };
-    plan.directions.iter_mut().for_each(|direction| direction.queue = queue);
+    plan.directions.iter_mut().for_each(|direction| direction.queue = queue.clone());
     plan
+}
+
+/// A class with a ceiling if it has a reserved rate.
+fn sharing_class(reserved_bps: Option<u64>) -> SharingClass {
+    SharingClass {
+        queue: None,
+        reserved_bps,
+        weight: 2,
+        ceiling_bps: reserved_bps.map(|bps| 2 * bps),
+    }
 }
 
 fn arrive(

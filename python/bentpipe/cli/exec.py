@@ -141,7 +141,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
 class ProgramRun:
     """A program in a lab; ``world`` are shell commands of the world.
 
-    ``code`` is the program's, or 125 if the link failed, and ``measured`` the statistics. With
+    ``code`` is the program's, or 125 if the link failed, and ``measured`` the statistics.
+    ``congestion_control`` is that of connections whose program chooses none. With
     ``stdout_is_json`` programs write to stderr what they write to stdout.
     """
 
@@ -152,6 +153,7 @@ class ProgramRun:
     thresholds: Sequence[Threshold]
     stdout_is_json: bool
     code: int = 0
+    congestion_control: str = ""
     measured: dict[str, Any] = field(default_factory=dict)
 
     def execute(self, *, watch: bool) -> None:
@@ -166,6 +168,8 @@ class ProgramRun:
         status = LinkStatus()
         with lab:
             lab.require_host(self.host)
+            setting = "net.ipv4.tcp_congestion_control"
+            self.congestion_control = lab.core.setting(self.host, setting).strip()
             lab.start_servers()
             if any(threshold.metric.table == "directions" for threshold in self.thresholds):
                 # Their names are checked before the program runs.
@@ -193,6 +197,7 @@ class ProgramRun:
         """Note the report of the lab, and the code and the time of the program."""
         self.code = code
         about = {"command": list(self.command), "time_ns": time_ns, "code": exit_status(code)}
+        about["congestion_control"] = self.congestion_control
         self.measured = {**report, "program": about}
         if self.thresholds and report["invalid"] is None:
             self.measured["thresholds"] = self._check(report, time_ns)
@@ -299,5 +304,8 @@ def _print_summary(measured: dict[str, Any], capture: Path | None) -> None:
         note(f"wrote {capture}")
         if (missing := incomplete_message(capture, measured)) is not None:
             note(missing)
+    # The hosts have the machine's default, which differs from machine to machine.
+    control = measured["program"]["congestion_control"]
+    note(f"TCP: {control}, as on this machine, unless a program sets another")
     for line in summary_lines(measured):
         note(line, fitted=True)

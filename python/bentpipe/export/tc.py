@@ -231,6 +231,22 @@ def _percent(share: float) -> str:
 # --- queues -------------------------------------------------------------------------------------
 
 
+# Disciplines of which a drop-tail queue is left, and what that lacks.
+_PLAIN: Final = {
+    "per_flow_drop_tail": (
+        "queue.per_flow_limit: this queue has one limit for all: a flow can fill it alone"
+    ),
+    "selective_drop": (
+        "queue.discipline: tc has no selective_drop: a drop-tail queue with the same limit, in "
+        "which flows with a large share are not dropped first"
+    ),
+    "shared_rate": (
+        "queue.classes: these lines have one drop-tail queue for all classes, without reserved "
+        "rates; tc-htb(8) has classes"
+    ),
+}
+
+
 def _queue(queue: Mapping[str, Any], shaper: _Shaper, missing: list[str]) -> tuple[int, list[str]]:
     """Return the limit of tbf in bytes, and the qdiscs inside it."""
     limit_bytes = _limit_bytes(queue["limit"], shaper)
@@ -258,15 +274,8 @@ def _queue(queue: Mapping[str, Any], shaper: _Shaper, missing: list[str]) -> tup
             # It drops whole packets that arrive above the threshold.
             limit_bytes = math.ceil(limit_bytes * queue["threshold"])
             packets = packets and math.ceil(packets * queue["threshold"])
-        case "per_flow_drop_tail":
-            missing.append(
-                "queue.per_flow_limit: this queue has one limit for all: a flow can fill it alone"
-            )
-        case "selective_drop":
-            missing.append(
-                "queue.discipline: tc has no selective_drop: a drop-tail queue with the same "
-                "limit, in which flows with a large share are not dropped first"
-            )
+        case name if name in _PLAIN:
+            missing.append(_PLAIN[name])
     return limit_bytes, [f"{inside} pfifo limit {packets}"] if packets else []
 
 

@@ -18,6 +18,7 @@ from bentpipe import plan, scenario
 from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
 from bentpipe.live.capacity import refuse_beyond_capacity
 from bentpipe.live.link_state import LinkChange
+from bentpipe.plan.link import classes_of
 from bentpipe.plan.presets import series_values
 from bentpipe.scenario.document import FieldPath, read_file
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, problems_of
@@ -172,10 +173,11 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
     link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
     resolved = _resolved(link, settings, f"link.{direction}.queue")
     queue = resolved["directions"][0 if direction == "forward" else 1]["queue"]
-    if queue["discipline"] == "strict_priority":
+    if "classes" in queue and classes_of(queue) != classes_of(present):
         raise UsageError(
-            "queue: strict_priority is possible from the start of a lab only: its packets have "
-            "classes then; set the lab up with it"
+            f"queue: {queue['discipline']} is possible here only if the queue has had as many "
+            "classes from the start of the lab: its packets have classes then; set the lab up "
+            "with it"
         )
     return queue if "discipline" in options else {**present, "limit": queue["limit"]}
 

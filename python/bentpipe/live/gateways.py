@@ -32,6 +32,7 @@ from bentpipe.live.kernel_tcp import (
     require_congestion_controls,
 )
 from bentpipe.live.programs import Program
+from bentpipe.plan.link import classes_of
 from bentpipe.results.verdict import PEP_FAULT, TUNNEL_FAULT
 from bentpipe.units import NS_PER_S
 
@@ -175,7 +176,7 @@ def _refused_tunnel(end: GatewayHost) -> Iterator[tuple[str, str]]:
             yield f"{path}.{function['kind']}.classes", text
     for direction in end.plan["directions"]:
         name, queue = direction["name"], direction["queue"]
-        if (queue.get("classes") or 1) > 1:
+        if classes_of(queue) > 1:
             text = f"read {queue['discipline']} with a tunnel; not supported in real time"
             yield f"link.{name}.queue.discipline", f"{text}: choose another discipline"
         if queue.get("ecn"):

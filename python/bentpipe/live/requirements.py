@@ -16,6 +16,7 @@ from bentpipe.live.gateways import SESSION_TIMEOUT_NS, hosts_behind
 from bentpipe.live.kernel_tcp import host_sysctls, initial_window, require_congestion_controls
 from bentpipe.live.refused_tcp import refused_tcp
 from bentpipe.plan.hosts import windows_bytes
+from bentpipe.plan.link import classes_of
 from bentpipe.plan.plan import Plan
 from bentpipe.plan.presets import series_values
 from bentpipe.scenario.tcp import Side
@@ -71,7 +72,7 @@ def start_of(flow: Mapping[str, Any], seed: int) -> int:
 
 def classes(plan: Mapping[str, Any]) -> int:
     """Return how many classes of packets the queues and functions of a plan distinguish."""
-    of_queues = (direction["queue"].get("classes") or 1 for direction in plan["directions"])
+    of_queues = (classes_of(direction["queue"]) for direction in plan["directions"])
     functions = (function for gateway in plan["gateways"] for function in gateway["functions"])
     of_functions = (1 + max(function.get("classes") or [0]) for function in functions)
     return int(max(1, *of_queues, *of_functions))

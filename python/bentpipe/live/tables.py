@@ -135,6 +135,7 @@ def result_of(
         "capacity": [],
         # The daemon of a PEP does not report its legs.
         "legs": [],
+        "classes": record.report["classes"],
         "processors": [
             {"processor": function["gateway"], **function["processor"]}
             for function in functions.values()

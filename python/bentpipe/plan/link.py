@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
@@ -26,6 +26,7 @@ from bentpipe.scenario.link import (
     PerFlowDropTail,
     Queue,
     Red,
+    SharedRate,
     TerminalPath,
 )
 from bentpipe.scenario.schema import Scenario
@@ -37,6 +38,7 @@ from bentpipe.units import (
     BaseUnit,
     checked,
     format_duration,
+    format_rate,
     value_of,
 )
 
@@ -242,7 +244,40 @@ def queue_plan(queue: Queue, reference: Reference, path: FieldPath) -> Part:
         plan["per_flow_limit"] = share
     elif isinstance(queue, Red):
         _resolve_red(queue, plan, path)
+    elif isinstance(queue, SharedRate):
+        plan["classes"] = list(_sharing_classes(queue, reference, path))
     return plan
+
+
+def classes_of(queue: Mapping[str, Any]) -> int:
+    """Return how many classes of packets a queue of a plan distinguishes."""
+    classes = queue.get("classes", 1)
+    return classes if isinstance(classes, int) else len(classes)
+
+
+def _sharing_classes(queue: SharedRate, reference: Reference, path: FieldPath) -> Iterator[Part]:
+    """Yield the plans of classes.
+
+    Raises:
+        PlanningError: their reserved rates add up to more than the link, or one is above the
+            ceiling of its class.
+    """
+    reserved_bps = 0
+    for number, written in enumerate(queue.classes):
+        here = (*path, "classes", number)
+        plan = lower(written, here)
+        of_class, ceiling_bps = plan["reserved_bps"] or 0, plan["ceiling_bps"]
+        reserved_bps += of_class
+        if reserved_bps > reference.rate_bps:
+            total, rate = format_rate(reserved_bps), format_rate(reference.rate_bps)
+            message = f"the reserved rates add up to {total} so far, and the link has {rate}"
+            raise wrong((*here, "reserved"), written.reserved, message)
+        if ceiling_bps is not None and ceiling_bps < of_class:
+            message = f"must not be below what is reserved, {written.reserved}"
+            raise wrong((*here, "ceiling"), written.ceiling, message)
+        if written.queue is not None:
+            plan["queue"] = queue_plan(written.queue, reference, (*here, "queue"))
+        yield plan
 
 
 # CoDel's interval is about the longest round trip, so that flows have the time to react; its target

@@ -261,7 +261,17 @@ def _rows(metric: MetricRef, plan: Plan) -> Iterator[_Row]:
         yield ("forward",), "forward"
         for direction in data["directions"][1:]:
             yield (direction["name"],), "return"
+    elif metric.table == "classes":
+        yield from _rows_of_classes(data["directions"])
     else:
         for gateway in data["gateways"]:
             if any(function["kind"] == "processor" for function in gateway["functions"]):
                 yield (f"{gateway['name']}-processor",), None
+
+
+def _rows_of_classes(directions: Sequence[Mapping[str, Any]]) -> Iterator[_Row]:
+    for direction in directions:
+        queue = direction["queue"]
+        if queue["discipline"] == "shared_rate":
+            for number in range(len(queue["classes"])):
+                yield (f"{direction['name']}-{number}",), None

@@ -222,7 +222,7 @@ def _about_settings(written: Flow, flows: Sequence[Part], plan: Mapping[str, Any
             yield "start_spacing", f"{message} {advice}"
     fields = written.model_fields_set
     if "priority" in fields and written.priority and not _uses_classes(plan):
-        yield "priority", "no effect, since no queue of the link is a strict_priority queue"
+        yield "priority", "no effect, since no queue of the link has classes"
     if isinstance(written, WebPage) and written.http == "2" and "connections" in fields:
         yield "connections", 'HTTP/2 uses one connection: set http: "1.1", or leave it out'
 
@@ -231,8 +231,8 @@ def _uses_classes(plan: Mapping[str, Any]) -> bool:
     """Return whether a queue or a function of a gateway looks at the class of packets."""
     functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
     classes = (function.get("classifier", function).get("classes") for function in functions)
-    queues = (direction["queue"]["discipline"] for direction in plan["directions"])
-    return "strict_priority" in queues or any(of_function is not None for of_function in classes)
+    queues = ("classes" in direction["queue"] for direction in plan["directions"])
+    return any(queues) or any(of_function is not None for of_function in classes)
 
 
 # --- tunnels --------------------------------------------------------------------------------------

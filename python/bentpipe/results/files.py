@@ -25,7 +25,7 @@ from bentpipe.errors import UsageError
 from bentpipe.text import no_such
 from bentpipe.units import format_duration, format_size
 
-RESULT_FORMAT_VERSION: Final = 7
+RESULT_FORMAT_VERSION: Final = 8
 MANIFEST: Final = "manifest.json"
 EXECUTION: Final = "execution.json"
 REPORT: Final = "report.html"

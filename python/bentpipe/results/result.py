@@ -212,6 +212,12 @@ class Result:
         """
         return entry_statistics(self)
 
+    classes = _rows("classes")
+    """The table ``classes`` with names and rates, empty without a queue with a shared rate.
+
+    ``class`` is the direction and the number of the class, such as ``forward-0``.
+    """
+
     processors = _rows("processors")
     """The table ``processors`` with names and utilization; empty without processors."""
 
@@ -296,6 +302,7 @@ class Result:
             "flows": self.flows.to_dicts(),
             "directions": self.directions.to_dicts(),
             "attribution": self.attribution.to_dicts(),
+            "classes": self.classes.to_dicts(),
             "processors": self.processors.to_dicts(),
             "functions": self.functions,
         }

@@ -135,6 +135,7 @@ def link_views(result: Result, most: int) -> list[View]:
         ends = [{**row, "leg": f"{row['name']}: {row['leg']}"} for row in ends]
     rows = {
         "direction": result.directions.to_dicts(),
+        "class": result.classes.to_dicts(),
         "processor": result.processors.to_dicts(),
         "leg": ends,
     }

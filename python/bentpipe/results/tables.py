@@ -191,10 +191,12 @@ def table_rows(
         flows = _flows(plan, entries)
         rows = rows.join(flows, on="flow", how="left", maintain_order="left")
         front += ["name", *(["kind"] if name == "flows" else []), "direction"]
-    elif name == "directions":
+    elif name in {"directions", "classes"}:
         names = dict(enumerate(direction["name"] for direction in plan["directions"]))
         label = pl.col("direction").replace_strict(names, return_dtype=pl.String)
         rows = rows.with_columns(direction=label)
+        if name == "classes":
+            rows = rows.with_columns(pl.format("{}-{}", "direction", "class").alias("class"))
     elif name == "processors":
         number = pl.col("processor")
         label = pl.format("terminal-{}-processor", number)

@@ -377,6 +377,44 @@ def _discipline_of(value: object) -> str:
     return str(getattr(value, "discipline", None) or "drop_tail")
 
 
+ClassQueue = Annotated[
+    Annotated[DropTail, Tag("drop_tail")]
+    | Annotated[CoDel, Tag("codel")]
+    | Annotated[FqCoDel, Tag("fq_codel")],
+    Discriminator(_discipline_of),
+    known_kind("discipline", ("drop_tail", "codel", "fq_codel"), optional=True),
+]
+
+
+class SharingClass(Record):
+    """A class of a ``shared_rate`` queue; rates count bits on the link, framing included."""
+
+    reserved: Rate | None = None
+    """What it can always send, such as ``512 kbit/s``; none by default."""
+    weight: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Its part of what is left, in proportion to the weights of the other classes with packets."""
+    ceiling: Rate | None = None
+    """The most that it can send, even if nothing else is sent; by default the rate of the link."""
+    queue: ClassQueue | None = None
+    """Its queue: ``drop_tail``, ``codel`` or ``fq_codel`` with their options. By default it is
+    ``drop_tail`` with the limit of the whole queue."""
+
+
+class SharedRate(_Queue):
+    """Classes with reserved rates that lend what they do not use.
+
+    A class goes first while it has sent less than its reserved rate. All classes share the rest by
+    weight, in deficit round robin (Shreedhar and Varghese, 1996).
+    """
+
+    limit_units: ClassVar[tuple[BaseUnit, ...]] = (*_SPACE, "unlimited")
+
+    discipline: Literal["shared_rate"] = "shared_rate"
+    """``shared_rate``. The limit is that of each class without a queue of its own."""
+    classes: Annotated[tuple[SharingClass, ...], Field(strict=False, min_length=1, max_length=255)]
+    """The classes; the ``priority`` of a flow is the number of its class, from 0 on."""
+
+
 _Queues = (
     Annotated[DropTail, Tag("drop_tail")]
     | Annotated[Red, Tag("red")]
@@ -386,6 +424,7 @@ _Queues = (
     | Annotated[EarlyPacketDiscard, Tag("early_packet_discard")]
     | Annotated[SelectiveDrop, Tag("selective_drop")]
     | Annotated[StrictPriority, Tag("strict_priority")]
+    | Annotated[SharedRate, Tag("shared_rate")]
 )
 QUEUES: Final[Mapping[str, type[_Queue]]] = {
     tag.tag: queue for queue, tag in map(get_args, get_args(_Queues))
@@ -449,7 +488,8 @@ class TerminalPath(Record):
     bit_error_rate: Probability | None = None
     """Its bit error rate, instead of that of ``link.forward``."""
     priority: QueueClass | None = None
-    """The class of its flows in ``strict_priority`` queues, unless a flow has its own."""
+    """The class of its flows in ``strict_priority`` and ``shared_rate`` queues, unless a flow has
+    its own."""
 
 
 class Link(Record):

@@ -203,7 +203,8 @@ class _Entry(Record):
     not in phase, unless ``start_spacing`` is written; others have none. ``0 s`` starts them in
     phase."""
     priority: QueueClass = 0
-    """The class of its packets in a ``strict_priority`` queue; 0 is served first."""
+    """The class of its packets: in a ``strict_priority`` queue 0 is served first, and in a
+    ``shared_rate`` queue it is the number of the class."""
     island_host: str | None = None
     """The host of ``hosts.island`` that it runs on: a name, ``random`` (drawn for each flow, from
     the seed) or ``round-robin``. By default a host without delay at the terminal's gateway."""

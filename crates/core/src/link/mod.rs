@@ -26,9 +26,9 @@ pub use processor::{Processor, ProcessorConfig, ProcessorCounters};
 pub use propagation::Propagation;
 use queue::{Backlog, WaitingPackets};
 pub use queue::{
-    CoDel, CoDelConfig, DropAtDequeue, DropAtEnqueue, DropTail, EarlyPacketDiscard, FqCoDel,
-    FqCoDelConfig, Limit, Occupancy, PacketSize, PerFlow, QueuedPacket, Ratio, Red, RedConfig,
-    SelectiveDrop, StrictPriority, Unit, Verdict,
+    ClassUse, CoDel, CoDelConfig, DropAtDequeue, DropAtEnqueue, DropTail, EarlyPacketDiscard,
+    FqCoDel, FqCoDelConfig, Limit, Occupancy, PacketSize, PerFlow, QueuedPacket, Ratio, Red,
+    RedConfig, SelectiveDrop, SharedRate, SharingClass, StrictPriority, Unit, Verdict,
 };
 pub use terminal_path::{TerminalPath, TerminalPathConfig};
 pub use time_varying_errors::{ChannelState, ErrorRates, TimeVaryingErrors};

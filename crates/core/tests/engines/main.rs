@@ -11,5 +11,6 @@ mod properties_processor;
 mod properties_queue;
 mod properties_queue_times;
 mod properties_replace;
+mod properties_shared_rate;
 mod properties_wire;
 mod queues;

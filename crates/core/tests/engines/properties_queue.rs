@@ -9,7 +9,8 @@ use bentpipe_core::engine::{Count, Cx, Engine, Outbox};
 use bentpipe_core::link::{
     Channel, CoDel, CoDelConfig, Direction, DirectionConfig, DropAtDequeue, DropAtEnqueue,
     EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Framing, Limit, Occupancy, PerFlow, Queue,
-    QueuedPacket, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Unit,
+    QueuedPacket, Ratio, Red, RedConfig, SelectiveDrop, SharedRate, SharingClass, StrictPriority,
+    Unit,
 };
 use bentpipe_core::packet::{Class, Ecn, FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::profile::Profile;
@@ -285,7 +286,28 @@ fn drop_at_dequeue() -> impl Strategy<Value = (DropAtDequeue, Limit, bool)> {
             false,
         )
     });
-    prop_oneof![codel, fq_codel, priority]
+    let shared = shared_rates(Just(None)).prop_map(|queue| (queue, Limit::Unlimited, false));
+    prop_oneof![codel, fq_codel, priority, shared]
+}
+
+/// Classes with or without a reserved rate, the ceilings of which may be lower.
+fn shared_rates(
+    ceilings: impl Strategy<Value = Option<BitRate>>,
+) -> impl Strategy<Value = DropAtDequeue> {
+    let reserved = proptest::option::of((1u64..5_000).prop_map(|kbps| BitRate(kbps * 1_000)));
+    let class = (limits(), any::<bool>(), reserved, 1u16..5, ceilings);
+    let class = class.prop_map(|(limit, is_managed, reserved, weight, ceiling)| {
+        let (target, interval) = (Duration::from_millis(5), Duration::from_millis(30));
+        let codel = CoDelConfig { limit, target, interval, ecn: false };
+        let queue = if is_managed {
+            DropAtDequeue::CoDel(CoDel::new(codel))
+        } else {
+            DropAtDequeue::StrictPriority(StrictPriority::new(limit, 1))
+        };
+        SharingClass { queue, reserved, weight, ceiling }
+    });
+    proptest::collection::vec(class, 1..4)
+        .prop_map(|classes| DropAtDequeue::SharedRate(SharedRate::new(classes)))
 }
 
 fn ratios(max: f64) -> impl Strategy<Value = Ratio> {
@@ -296,6 +318,8 @@ fn queues() -> impl Strategy<Value = Queue> {
     prop_oneof![
         drop_at_enqueue().prop_map(Queue::DropAtEnqueue),
         drop_at_dequeue().prop_map(|(queue, ..)| Queue::DropAtDequeue(Box::new(queue))),
+        shared_rates(proptest::option::of((1u64..5_000).prop_map(|kbps| BitRate(kbps * 1_000))))
+            .prop_map(|queue| Queue::DropAtDequeue(Box::new(queue))),
     ]
 }
 

@@ -5,7 +5,7 @@ use bentpipe_core::engine::{Cx, Engine, Outbox};
 use bentpipe_core::link::{
     Channel, CoDel, CoDelConfig, Direction, DirectionConfig, DropAtDequeue, DropAtEnqueue,
     DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Framing, Limit, PerFlow, Queue,
-    QueueStatistics, Ratio, SelectiveDrop, StrictPriority,
+    QueueStatistics, Ratio, SelectiveDrop, SharedRate, SharingClass, StrictPriority,
 };
 use bentpipe_core::packet::{Class, FlowId, Origin, Packet, PacketId, Port};
 use bentpipe_core::profile::Profile;
@@ -64,7 +64,7 @@ fn queues() -> impl Strategy<Value = (Limit, Queue)> {
         Just(Limit::Unlimited),
         (0..40u64).prop_map(|millis| Limit::Time(Duration::from_millis(millis))),
     ];
-    (limits, 0..7u32).prop_map(|(limit, discipline)| {
+    (limits, 0..8u32).prop_map(|(limit, discipline)| {
         let ratio = |value| Ratio::new(value).expect("in range");
         let (target, interval) = (Duration::from_millis(5), Duration::from_millis(30));
         let counted = limit.counted().is_some();
@@ -93,6 +93,17 @@ fn queues() -> impl Strategy<Value = (Limit, Queue)> {
             6 if !in_time => {
                 let queue = StrictPriority::new(limit, 1);
                 Queue::DropAtDequeue(Box::new(DropAtDequeue::StrictPriority(queue)))
+            }
+            7 if !in_time => {
+                let queue = DropAtDequeue::StrictPriority(StrictPriority::new(limit, 1));
+                let class = SharingClass {
+                    queue,
+                    reserved: Some(BitRate(100_000)),
+                    weight: 1,
+                    ceiling: None,
+                };
+                let queue = SharedRate::new([class]);
+                Queue::DropAtDequeue(Box::new(DropAtDequeue::SharedRate(queue)))
             }
             _ => Queue::DropAtEnqueue(DropAtEnqueue::DropTail(DropTail::new(limit))),
         };

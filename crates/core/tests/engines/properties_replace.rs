@@ -6,7 +6,7 @@ use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
     Channel, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropAtDequeue,
     DropAtEnqueue, DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Framing, Limit, PerFlow,
-    Queue, Ratio, Red, SelectiveDrop, StrictPriority,
+    Queue, Ratio, Red, SelectiveDrop, SharedRate, SharingClass, StrictPriority,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
@@ -48,7 +48,13 @@ fn queue(number: usize) -> Queue {
         5 => tail(DropAtEnqueue::EarlyPacketDiscard(EarlyPacketDiscard::new(limit, ratio(0.5)))),
         6 => head(DropAtDequeue::CoDel(CoDel::new(codel))),
         7 => fq_codel(),
-        _ => head(DropAtDequeue::StrictPriority(StrictPriority::new(limit, 1))),
+        8 => head(DropAtDequeue::StrictPriority(StrictPriority::new(limit, 1))),
+        _ => {
+            let queue = DropAtDequeue::StrictPriority(StrictPriority::new(limit, 1));
+            let (reserved, ceiling) = (Some(BitRate(300_000)), Some(BitRate(600_000)));
+            let class = SharingClass { queue, reserved, weight: 1, ceiling };
+            head(DropAtDequeue::SharedRate(SharedRate::new([class])))
+        }
     }
 }
 

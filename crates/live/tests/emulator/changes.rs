@@ -84,9 +84,14 @@ fn changes_are_applied_together_or_not_at_all() {
             delay: Some(Duration::from_secs(1 << 30)),
             ..LinkChange::none(0, Side::Island)
         },
+        // The packets of a link that began without classes have none.
+        LinkChange {
+            queue: Some(Queue::StrictPriority { limit: Limit::Packets(9), classes: 2 }),
+            ..LinkChange::none(0, Side::Island)
+        },
     ] {
         let mut emulator = emulator(&plans, 1);
-        assert!(emulator.apply(Instant::START, &[possible, impossible]).is_err());
+        assert!(emulator.apply(Instant::START, &[possible.clone(), impossible]).is_err());
         let (record, _) = emulator.into_record().expect("a record");
         assert_eq!(record.changes, []);
     }

@@ -58,7 +58,7 @@ fn queues() -> impl Strategy<Value = Queue> {
 
 fn link(queue: &Queue) -> Plan {
     let mut plan = plain_link(400_000_000, Duration::from_micros(20), 1e-6);
-    plan.directions.iter_mut().for_each(|direction| direction.queue = *queue);
+    plan.directions.iter_mut().for_each(|direction| direction.queue = queue.clone());
     plan
 }
 

@@ -3,7 +3,7 @@
 use bentpipe_core::link::{
     self, Access, AccessConfig, CoDel, CoDelConfig, Direction, DirectionConfig, DropAtDequeue,
     DropAtEnqueue, DropTail, EarlyPacketDiscard, ErrorRates, FqCoDel, FqCoDelConfig, Framing,
-    PerFlow, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Unit,
+    PerFlow, Ratio, Red, RedConfig, SelectiveDrop, SharedRate, SharingClass, StrictPriority, Unit,
 };
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
@@ -113,7 +113,7 @@ fn queue(plan: &Queue, context: QueueContext) -> link::Queue {
     let nanos = Duration::from_nanos;
     let tail = |tail| link::Queue::DropAtEnqueue(tail);
     let head = |head| link::Queue::DropAtDequeue(Box::new(head));
-    match *plan {
+    match plan.clone() {
         Queue::DropTail { limit } => tail(DropAtEnqueue::DropTail(DropTail::new(limit.into()))),
         Queue::Red {
             limit,
@@ -170,6 +170,32 @@ fn queue(plan: &Queue, context: QueueContext) -> link::Queue {
             let queue = StrictPriority::new(limit.into(), classes.into());
             head(DropAtDequeue::StrictPriority(queue))
         }
+        Queue::SharedRate { limit, classes } => {
+            let QueueContext { framing, mut rng } = context;
+            let classes = classes.into_iter().map(|class| {
+                let rng = Rng::stream(rng.next_u64(), "class");
+                sharing_class(class, limit, QueueContext { framing, rng })
+            });
+            head(DropAtDequeue::SharedRate(SharedRate::new(classes)))
+        }
+    }
+}
+
+fn sharing_class(class: plan::SharingClass, limit: Limit, context: QueueContext) -> SharingClass {
+    let queue = match class.queue.unwrap_or(Queue::DropTail { limit }) {
+        Queue::DropTail { limit } => {
+            DropAtDequeue::StrictPriority(StrictPriority::new(limit.into(), 1))
+        }
+        managed => match queue(&managed, context) {
+            link::Queue::DropAtDequeue(queue) => *queue,
+            link::Queue::DropAtEnqueue(_) => unreachable!("checked with the plan"),
+        },
+    };
+    SharingClass {
+        queue,
+        reserved: class.reserved_bps.map(BitRate),
+        weight: class.weight,
+        ceiling: class.ceiling_bps.map(BitRate),
     }
 }
 

@@ -27,7 +27,7 @@ pub use draw::Draw;
 pub use flow::{Amount, Flow, Heading, HostChoice, TalkSpurts, Workload};
 pub use gateway::*;
 pub use link::{Branch, Cells, Channel, ChannelState, Direction, ErrorStep, Framing, Series};
-pub use queue::{Limit, Queue, RedUnit};
+pub use queue::{Limit, Queue, RedUnit, SharingClass};
 use topology::{HOSTS_MAX, TERMINALS_MAX};
 
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};

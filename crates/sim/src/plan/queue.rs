@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, TIME_NS_MAX};
+use super::{Check, RATE_BPS_MAX, TIME_NS_MAX};
 
 /// A queue discipline and its settings; see `bentpipe_core::link`.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "discipline", rename_all = "snake_case", deny_unknown_fields)]
 #[expect(missing_docs, reason = "each field is described at the discipline's own settings")]
 pub enum Queue {
@@ -43,6 +43,22 @@ pub enum Queue {
     SelectiveDrop { limit: Limit, threshold: f64, load_ratio: f64 },
     /// A queue per class; the lowest class number is served first.
     StrictPriority { limit: Limit, classes: u8 },
+    /// Classes with reserved rates, weights and ceilings; the limit is that of those without a queue of their own.
+    SharedRate { limit: Limit, classes: Vec<SharingClass> },
+}
+
+/// A class of a shared rate; rates count bits on the link. See `bentpipe_core::link::SharingClass`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharingClass {
+    /// The queue of its packets: drop-tail, CoDel or FQ-CoDel; by default drop-tail.
+    pub queue: Option<Queue>,
+    /// What it can always send.
+    pub reserved_bps: Option<u64>,
+    /// Its part of the rest.
+    pub weight: u16,
+    /// The most that it can send.
+    pub ceiling_bps: Option<u64>,
 }
 
 /// The unit of random early detection.
@@ -77,6 +93,8 @@ const THRESHOLD_MAX: u64 = 1 << 40;
 const PACKET_BYTES_MAX: u64 = 65_535;
 const QUANTUM_BYTES_MAX: u64 = 1 << 24;
 const QUEUES_MAX: u64 = 65_536;
+/// A class of this weight sends 1.5 MB at a time.
+const WEIGHT_MAX: u64 = 1_000;
 /// A limit of 100 times the share is practically no limit.
 const LOAD_RATIO_MAX: f64 = 100.0;
 
@@ -130,6 +148,13 @@ impl Queue {
                 check_not_time(check, *limit, at);
                 check.within((*classes).into(), 1..=u8::MAX.into(), || at("classes"));
             }
+            Self::SharedRate { limit, classes } => {
+                check_not_time(check, *limit, at);
+                check.within(classes.len() as u64, 1..=u8::MAX.into(), || at("classes"));
+                for (number, class) in classes.iter().enumerate() {
+                    class.check(check, &|field| at(&format!("classes.{number}.{field}")));
+                }
+            }
         }
     }
 
@@ -138,6 +163,9 @@ impl Queue {
     pub fn classes(&self) -> Option<u8> {
         match self {
             Self::StrictPriority { classes, .. } => Some(*classes),
+            Self::SharedRate { classes, .. } => {
+                Some(u8::try_from(classes.len()).unwrap_or(u8::MAX))
+            }
             Self::DropTail { .. }
             | Self::Red { .. }
             | Self::Codel { .. }
@@ -145,6 +173,35 @@ impl Queue {
             | Self::PerFlowDropTail { .. }
             | Self::EarlyPacketDiscard { .. }
             | Self::SelectiveDrop { .. } => None,
+        }
+    }
+}
+
+impl SharingClass {
+    fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
+        let rates = [("reserved_bps", self.reserved_bps), ("ceiling_bps", self.ceiling_bps)];
+        for (name, rate_bps) in rates {
+            let rate_bps = rate_bps.unwrap_or(RATE_BPS_MAX);
+            check.within(rate_bps, 1..=RATE_BPS_MAX, || at(name));
+        }
+        check.that(
+            self.reserved_bps.unwrap_or(0) <= self.ceiling_bps.unwrap_or(RATE_BPS_MAX),
+            || at("ceiling_bps"),
+            "must not be below reserved_bps",
+        );
+        check.within(self.weight.into(), 1..=WEIGHT_MAX, || at("weight"));
+        let at_queue = |field: &str| at(&format!("queue.{field}"));
+        match &self.queue {
+            None => {}
+            Some(Queue::DropTail { limit }) => check_not_time(check, *limit, &at_queue),
+            Some(queue @ (Queue::Codel { .. } | Queue::FqCodel { .. })) => {
+                queue.check(check, &at_queue);
+            }
+            Some(_) => check.that(
+                false,
+                || at_queue("discipline"),
+                "must be drop_tail, codel or fq_codel in a class of a shared rate",
+            ),
         }
     }
 }

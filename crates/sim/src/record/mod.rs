@@ -1,6 +1,7 @@
 //! Result tables: typed, contiguous columns.
 
 mod capacity;
+mod classes;
 mod events;
 mod exchanges;
 mod flows;
@@ -14,6 +15,7 @@ mod schema;
 use std::borrow::Cow;
 
 pub(crate) use capacity::{capacity_table, count_use};
+pub(crate) use classes::classes_table;
 pub(crate) use events::{EVENT_BYTES, EventLog};
 pub(crate) use exchanges::{EXCHANGE_BYTES, exchanges_table};
 pub(crate) use flows::flows_table;
@@ -25,6 +27,7 @@ pub(crate) use link::{
 pub(crate) use pages::{PAGE_BYTES, pages_table};
 pub(crate) use samples::{DatagramSamples, FlowSamples, datagram_sample_bytes, flow_sample_bytes};
 
+pub use classes::class_values;
 pub use link::{drop_causes, processor_values, queue_values};
 
 pub use schema::{ColumnSchema, Dtype, TableSchema};
@@ -40,6 +43,7 @@ pub fn table_schema() -> Vec<TableSchema> {
         legs::legs_schema(),
         capacity::capacity_schema(),
         link::directions_schema(),
+        classes::classes_schema(),
         link::processors_schema(),
         link::statistics_schema(),
         samples::flow_samples_schema(),

@@ -15,12 +15,15 @@ pub(super) struct AtDequeue {
     pub(super) discipline: Box<DropAtDequeue>,
     /// Whether it waits for the transmitter to become free.
     is_serving: bool,
+    /// Otherwise, when a packet that waits may be sent.
+    ready_at: Option<Instant>,
 }
 
 impl AtDequeue {
     /// An empty queue, which waits for the end of the frame being sent.
     pub(super) fn new(discipline: Box<DropAtDequeue>, carrier: &Carrier, now: Instant) -> Self {
-        Self { discipline, is_serving: carrier.transmitter.wait(now) > Duration::ZERO }
+        let is_serving = carrier.transmitter.wait(now) > Duration::ZERO;
+        Self { discipline, is_serving, ready_at: None }
     }
 
     /// Enqueues a packet. Its arrival is traced unless it waited in another queue.
@@ -61,7 +64,7 @@ impl AtDequeue {
     #[inline(never)]
     pub(super) fn wake(&mut self, carrier: &mut Carrier, cx: &mut Cx<'_>) {
         // Before arrivals, since a frame shorter than a nanosecond arrives as it starts if there is no delay.
-        if self.is_serving {
+        if self.is_due(cx.now()) {
             self.serve(carrier, cx);
             self.observe(carrier, cx.now());
         }
@@ -72,15 +75,20 @@ impl AtDequeue {
     }
 
     pub(super) fn update_due(&self, carrier: &mut Carrier) {
-        let free_at = self.is_serving.then(|| carrier.transmitter.free_at());
-        carrier.due = carrier.first_arrival().into_iter().chain(free_at).min();
+        let next = self.is_serving.then(|| carrier.transmitter.free_at()).or(self.ready_at);
+        carrier.due = carrier.first_arrival().into_iter().chain(next).min();
     }
 
     /// Dequeues what is due before something else happens at the same instant.
     pub(super) fn dequeue_due(&mut self, carrier: &mut Carrier, cx: &mut Cx<'_>) {
-        if self.is_serving {
+        if self.is_due(cx.now()) {
             self.serve(carrier, cx);
         }
+    }
+
+    /// Whether it waits for the transmitter, or no longer for the discipline.
+    fn is_due(&self, now: Instant) -> bool {
+        self.is_serving || self.ready_at.is_some_and(|ready_at| ready_at <= now)
     }
 
     /// Dequeues and sends packets while the transmitter is free.
@@ -92,6 +100,7 @@ impl AtDequeue {
                 .discipline
                 .dequeue(now, &mut |cause, lost: &Packet| carrier.on_drop(cx, cause, lost));
             self.is_serving = next.is_some();
+            self.ready_at = if self.is_serving { None } else { self.discipline.ready_at() };
             let Some(QueuedPacket { packet, marked, enqueued_at, .. }) = next else { return };
             carrier.waiting.on_dequeue(enqueued_at, now);
             if marked {

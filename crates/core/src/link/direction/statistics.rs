@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::usage::Usage;
 use super::{Direction, FlowUse, QueueStatistics, Scheduling};
-use crate::link::Transmission;
+use crate::link::{ClassUse, Transmission};
 use crate::packet::{FlowId, LimitedBy};
 use crate::time::Instant;
 
@@ -13,6 +13,15 @@ impl Direction {
     #[must_use]
     pub fn queue_statistics(&self, now: Instant) -> QueueStatistics {
         self.carrier.waiting.statistics(now, self.carrier.transit.end())
+    }
+
+    /// What each class of the queue has sent and lost, if it shares the rate; otherwise none.
+    #[must_use]
+    pub fn class_uses(&self) -> Vec<ClassUse> {
+        match &self.scheduling {
+            Scheduling::AtDequeue(queue) => queue.discipline.class_uses(),
+            Scheduling::AtEnqueue(_) => Vec::new(),
+        }
     }
 
     /// Counts the use of the transmitter from the view of flows with these starts, whose data passes this

@@ -14,6 +14,7 @@ mod limit;
 mod per_flow;
 mod red;
 mod selective_drop;
+mod shared_rate;
 mod strict_priority;
 #[cfg(test)]
 pub(super) mod testing;
@@ -31,6 +32,7 @@ pub use limit::{Limit, Ratio, Unit};
 pub use per_flow::PerFlow;
 pub use red::{Red, RedConfig};
 pub use selective_drop::SelectiveDrop;
+pub use shared_rate::{ClassUse, SharedRate, SharingClass};
 pub use strict_priority::StrictPriority;
 
 /// The size of a packet, as queues count it.
@@ -177,6 +179,14 @@ impl Occupancy {
     /// Sets the current backlog, which is no larger than `bytes_max`.
     fn set_backlog(&mut self, waiting: Backlog) {
         Backlog { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes } = waiting;
+    }
+
+    /// Counts a change of one of the queues that this one consists of.
+    fn replace(&mut self, before: Backlog, after: Backlog) {
+        self.packets = self.packets - before.packets + after.packets;
+        self.bytes = self.bytes - before.bytes + after.bytes;
+        self.link_bytes = self.link_bytes - before.link_bytes + after.link_bytes;
+        self.bytes_max = self.bytes_max.max(self.bytes);
     }
 
     /// Counts a packet that begins to wait.
@@ -337,6 +347,8 @@ pub enum DropAtDequeue {
     FqCoDel(FqCoDel),
     /// See [`StrictPriority`].
     StrictPriority(StrictPriority),
+    /// See [`SharedRate`].
+    SharedRate(SharedRate),
 }
 
 impl DropAtDequeue {
@@ -353,10 +365,11 @@ impl DropAtDequeue {
             Self::CoDel(queue) => queue.enqueue(queued, on_drop),
             Self::FqCoDel(queue) => queue.enqueue(queued, on_drop),
             Self::StrictPriority(queue) => queue.enqueue(queued, on_drop),
+            Self::SharedRate(queue) => queue.enqueue(now, queued, on_drop),
         }
     }
 
-    /// The next packet to send, if any waits. Call it whenever the transmitter is free, even if nothing
+    /// The next packet to send, if any waits and may be sent now. Call it whenever the transmitter is free, even if nothing
     /// waits: `CoDel` needs to know that the queue became empty.
     pub fn dequeue(
         &mut self,
@@ -367,6 +380,7 @@ impl DropAtDequeue {
             Self::CoDel(queue) => queue.dequeue(now, on_drop),
             Self::FqCoDel(queue) => queue.dequeue(now, on_drop),
             Self::StrictPriority(queue) => queue.dequeue(),
+            Self::SharedRate(queue) => queue.dequeue(now, on_drop),
         }
     }
 
@@ -377,6 +391,7 @@ impl DropAtDequeue {
             Self::CoDel(queue) => queue.occupancy(),
             Self::FqCoDel(queue) => queue.occupancy(),
             Self::StrictPriority(queue) => queue.occupancy(),
+            Self::SharedRate(queue) => queue.occupancy(),
         }
     }
 
@@ -386,6 +401,7 @@ impl DropAtDequeue {
             Self::CoDel(queue) => queue.is_full(size),
             Self::FqCoDel(queue) => queue.is_full(size),
             Self::StrictPriority(queue) => queue.is_full(size),
+            Self::SharedRate(queue) => queue.is_full(size),
         }
     }
 
@@ -395,6 +411,7 @@ impl DropAtDequeue {
             Self::CoDel(queue) => queue.packets().for_each(visit),
             Self::FqCoDel(queue) => queue.packets().for_each(visit),
             Self::StrictPriority(queue) => queue.packets().for_each(visit),
+            Self::SharedRate(queue) => queue.for_each(visit),
         }
     }
 
@@ -404,11 +421,28 @@ impl DropAtDequeue {
             Self::CoDel(queue) => queue.take_packets(),
             Self::FqCoDel(queue) => queue.take_packets(),
             Self::StrictPriority(queue) => queue.take_packets(),
+            Self::SharedRate(queue) => queue.take_packets(),
         }
     }
 
-    /// Whether nothing waits. If not, [`DropAtDequeue::dequeue`] returns a packet: no discipline drops the
-    /// last one there.
+    /// Without a packet from [`DropAtDequeue::dequeue`]: when one that waits may be sent. `None` if nothing waits.
+    pub(in crate::link) fn ready_at(&self) -> Option<Instant> {
+        match self {
+            Self::CoDel(_) | Self::FqCoDel(_) | Self::StrictPriority(_) => None,
+            Self::SharedRate(queue) => queue.ready_at(),
+        }
+    }
+
+    /// What each class has sent and lost; none without a shared rate.
+    pub(in crate::link) fn class_uses(&self) -> Vec<ClassUse> {
+        match self {
+            Self::SharedRate(queue) => queue.uses(),
+            Self::CoDel(_) | Self::FqCoDel(_) | Self::StrictPriority(_) => Vec::new(),
+        }
+    }
+
+    /// Whether nothing waits. If not, [`DropAtDequeue::dequeue`] returns a packet, now or when it is
+    /// [ready](Self::ready_at): no discipline drops the last one there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.occupancy().packets == 0

@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 /// RFC 9293, 3.7.1: the default MSS.
 const MSS_WITHOUT_OPTION: u16 = 536;
-/// Lower limit for the peer's MSS option, as in Linux (TCP_MIN_MSS): options would leave no
+/// Lower limit for the peer's MSS option (TCP_MIN_MSS in Linux). Below it, options could leave no
 /// payload.
 const MSS_MIN: u16 = 88;
 /// How much older than TS.Recent a timestamp may be, as in Linux (TCP_PAWS_WINDOW).
@@ -30,6 +30,7 @@ impl Endpoint {
         // A datagram of this flow indicates a wiring error; a host ignores it.
         let Payload::Tcp(segment) = &packet.payload else { return };
         if segment.connection != self.connection {
+            // A late packet of an earlier connection of this flow.
             return;
         }
         if self.is_outdated(segment) {
@@ -59,8 +60,9 @@ impl Endpoint {
     }
 
     /// Discards an outdated segment, as Linux's `tcp_validate_incoming` does: data and FIN are
-    /// acknowledged at once. An ACK without data is discarded in silence, unless it may have a new
-    /// SACK block (`tcp_disordered_ack_check`).
+    /// acknowledged at once. An ACK without data is processed if it may have a new SACK block: at
+    /// RCV.NXT, and of SND.UNA (`tcp_disordered_ack_check`). Any other is discarded in silence, where
+    /// Linux may send a duplicate ACK.
     #[cold]
     #[inline(never)]
     fn on_outdated(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
@@ -81,7 +83,8 @@ impl Endpoint {
     }
 
     /// A data segment on an established connection. It takes a fast path if its ACK field carries
-    /// no new information, and a shorter one if it is also the next in-order data.
+    /// no new information and nothing is outstanding, and a shorter one if it is also the next
+    /// in-order data.
     #[inline(never)]
     fn on_data(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
         let (now, next) = (cx.now(), self.receiver.next());
@@ -110,7 +113,7 @@ impl Endpoint {
         self.respond(cx);
     }
 
-    /// Out-of-order or duplicate data.
+    /// Data that is not the next, is beyond the window, or comes while blocks or a FIN are pending.
     #[inline(never)]
     fn on_unexpected_data(&mut self, now: Instant, packet: &Packet, segment: &Segment) {
         let position = segment.seq.to_position(self.peer_initial, self.receiver.next());
@@ -125,8 +128,8 @@ impl Endpoint {
         let delivered = self.receiver.delivered();
         self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
         if segment.payload > 0 {
-            let more = self.receiver.delivered() > delivered;
-            self.receiver.record_data(now, now.saturating_since(packet.created_at), more);
+            let in_order = self.receiver.delivered() > delivered;
+            self.receiver.record_data(now, now.saturating_since(packet.created_at), in_order);
         }
     }
 
@@ -156,13 +159,15 @@ impl Endpoint {
         self.respond(cx);
     }
 
-    /// RFC 7323, 4.3: updates TS.Recent if the segment covers Last.ACK.sent.
+    /// RFC 7323, 4.3: updates TS.Recent if the segment starts at or before Last.ACK.sent, and is not
+    /// older.
     fn update_ts_recent(&mut self, timestamps: Timestamps, position: Position) {
         if position <= self.receiver.acked_to() && self.is_recent(timestamps.value) {
             self.ts_recent = timestamps.value;
         }
     }
 
+    /// The slow path: every other segment.
     #[inline(never)]
     fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
         if segment.flags.rst() || self.handshake > Handshake::Established {
@@ -194,6 +199,7 @@ impl Endpoint {
             None => {}
         }
         if self.ecn == Ecn::Ect0 && !segment.flags.syn() {
+            // Before the ACK: an echo is about what was outstanding.
             self.process_ecn(packet.ecn, segment, ack);
         }
         if let Some(ack) = ack {
@@ -215,6 +221,7 @@ impl Endpoint {
     #[cold]
     #[inline(never)]
     fn process_ecn(&mut self, ecn: Ecn, segment: &Segment, ack: Option<Position>) {
+        // CWR first: a segment with CWR and a CE mark begins the next echo.
         if segment.payload > 0 && segment.flags.contains(Flags::CWR) {
             self.ecn_flags = self.ecn_flags.without(Flags::ECE);
             self.receiver.acknowledge_now();
@@ -245,8 +252,8 @@ impl Endpoint {
         // only.
         let expected =
             if self.handshake == Handshake::SynSent { Flags::ECE } else { Flags::ECE | Flags::CWR };
-        let found = segment.flags.without(Flags::SYN | Flags::FIN);
-        self.ecn = if self.config.ecn && found == expected { Ecn::Ect0 } else { Ecn::NotEct };
+        let ecn_flags = segment.flags.without(Flags::SYN | Flags::FIN);
+        self.ecn = if self.config.ecn && ecn_flags == expected { Ecn::Ect0 } else { Ecn::NotEct };
         self.handshake = Handshake::SynReceived;
         self.peer_initial = segment.seq;
         let no_options = SynOptions { mss: MSS_WITHOUT_OPTION, ..SynOptions::default() };
@@ -264,6 +271,7 @@ impl Endpoint {
         self.receiver.negotiated(scaling, payload, self.sack);
     }
 
+    /// Processes the ACK field, the window and the SACK blocks.
     #[inline(never)]
     fn process_ack(&mut self, now: Instant, segment: &Segment, position: Position) {
         let anchor = self.sender.una();
@@ -287,7 +295,7 @@ impl Endpoint {
                 blocks.copy_within(1..count, 0);
                 count -= 1;
             }
-            // RACK would take blocks in descending order for reordering.
+            // RACK takes the order of the wire, the newest block first, for reordering.
             blocks[..count].sort_unstable();
         }
         let echo = segment.timestamps.filter(|_| self.negotiated.timestamps);
@@ -305,7 +313,7 @@ impl Endpoint {
     }
 }
 
-/// The first block, if it is a D-SACK (RFC 2883, 4): it lies below the cumulative ACK or within the
+/// The first block, if it is a D-SACK (RFC 2883, 4): it starts below the cumulative ACK or lies within the
 /// second block.
 fn find_dsack(
     blocks: &[(Position, Position)],

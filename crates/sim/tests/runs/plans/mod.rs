@@ -39,7 +39,7 @@ const CLASSES: u8 = 3;
 
 fn queue() -> impl Strategy<Value = Value> {
     let numbers = (1..30u64, 1..30u64, 0.0..1.0f64, 1..1_000u32, any::<bool>());
-    (limits(), limits(), numbers, 0..11u8).prop_map(
+    (limits(), limits(), numbers, 0..13u8).prop_map(
         |((counted, other), (per_flow, unlimited), (low, more, share, weight, flag), discipline)| {
             let any = if flag { &counted } else { &other };
             let held = if unlimited["unit"] == "unlimited" { &unlimited } else { &counted };
@@ -71,7 +71,25 @@ fn queue() -> impl Strategy<Value = Value> {
                     "interval_ns": 20_000_000 * more, "quantum_bytes": weight + 40,
                     "queues": 1 << (low % 8), "ecn": flag,
                 }),
-                _ => json!({"discipline": "strict_priority", "limit": held, "classes": CLASSES}),
+                9..11 => json!({"discipline": "strict_priority", "limit": held, "classes": CLASSES}),
+                _ => {
+                    let rate_bps = 100_000 * u64::from(weight);
+                    let codel = json!({
+                        "discipline": "codel", "limit": held, "target_ns": 1_000_000 * low,
+                        "interval_ns": 20_000_000 * more, "ecn": flag,
+                    });
+                    let classes = (0..CLASSES).map(|number| {
+                        json!({
+                            "queue": (number == 0).then_some(&codel),
+                            "reserved_bps": (number == 1).then_some(rate_bps), "weight": 1 + number,
+                            "ceiling_bps": (flag && number < 2).then_some(2 * rate_bps),
+                        })
+                    });
+                    json!({
+                        "discipline": "shared_rate", "limit": held,
+                        "classes": classes.collect::<Vec<_>>(),
+                    })
+                }
             }
         },
     )
