@@ -219,6 +219,17 @@ impl GatewayFolder {
         Some(counters)
     }
 
+    /// Removes the counters of a killed daemon: a start takes any counters as the sign that its own daemon is ready.
+    ///
+    /// # Errors
+    /// They cannot be removed.
+    pub(super) fn remove_counters(&self) -> Done {
+        match fs::remove_file(self.files().state) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(self.unwritable(&error)),
+            _ => Ok(()),
+        }
+    }
+
     /// What the last line of the daemon's log says.
     pub(super) fn last_line(&self) -> Option<String> {
         self.printed().map(|line| said(&line).to_owned())

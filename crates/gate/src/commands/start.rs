@@ -90,6 +90,7 @@ impl Starting<'_> {
             }
             remove_leftovers(record, &kept)?;
         }
+        self.folder.remove_counters()?;
         Ok(Left { record, kept })
     }
 
@@ -207,3 +208,6 @@ pub(super) fn first_counters(
         sleep(POLL);
     }
 }
+
+#[cfg(test)]
+mod tests;

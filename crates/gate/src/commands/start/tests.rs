@@ -1,0 +1,36 @@
+//! What precedes a start, and how one fails, with other programs in place of the daemon.
+
+use std::fs;
+
+use super::*;
+use crate::commands::folder::tests::Gateways;
+
+const CONFIG: &str = "name = 'sat'\nlan.interfaces = ['lan0']\nlink.interfaces = ['sat0']\n";
+
+/// Acts on a gateway that is to be started, whose plan has this name.
+fn starting<T>(plan_name: &str, act: impl FnOnce(&Starting<'_>) -> T) -> T {
+    let (path, folder) = (Path::new("/etc/sat.toml"), GatewayFolder::new("sat"));
+    let config = Config::parse(CONFIG, "sat.toml").expect("a configuration");
+    let plan = Plan { name: plan_name.to_owned(), ..config.plan(path, &folder.files()) };
+    act(&Starting { config: &config, plan: &plan, path, folder: &folder })
+}
+
+/// Given the counters of a killed daemon whose network namespace is gone, or whose record cannot be read, expect them
+/// to be removed before the next daemon is started, which is ready once it has written its own; given counters that
+/// cannot be removed, expect no start.
+#[test]
+fn counters_of_a_killed_daemon_are_removed() {
+    let gateways = Gateways::new("old-counters");
+    let folder = GatewayFolder::new("sat");
+    for record in [None, Some("of another version")] {
+        drop(gateways.start("sat"));
+        if let Some(text) = record {
+            fs::write(folder.record_file(), text).expect("written");
+        }
+        assert!(starting("bentpipe-sat", |it| it.remove_left().is_ok()));
+        assert_eq!(folder.counters(), None, "{record:?}");
+    }
+    fs::create_dir(folder.files().state).expect("its path is free");
+    let error = starting("bentpipe-sat", |it| it.remove_left().err()).expect("it is a folder");
+    assert!(error.to_string().contains("/sat: Is a directory; to fix it: "), "{error}");
+}
