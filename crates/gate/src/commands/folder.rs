@@ -235,11 +235,15 @@ impl GatewayFolder {
         self.printed().map(|line| said(&line).to_owned())
     }
 
+    /// The error with which the daemon has ended: the last line of its log, if that is one.
+    pub(super) fn last_error(&self) -> Option<String> {
+        let is_error = |line: &String| line.starts_with(&format!("{PROGRAM}: error: "));
+        self.printed().filter(is_error).map(|line| said(&line).to_owned())
+    }
+
     /// Why the daemon has ended, which was not ended by `down`.
     pub(super) fn why_ended(&self) -> String {
-        let is_error = |line: &String| line.starts_with(&format!("{PROGRAM}: error: "));
-        let line = self.printed().filter(is_error);
-        line.map_or_else(|| "it was killed".to_owned(), |line| said(&line).to_owned())
+        self.last_error().unwrap_or_else(|| "it was killed".to_owned())
     }
 
     /// The last line of the log.

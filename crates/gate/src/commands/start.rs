@@ -160,18 +160,24 @@ impl Starting<'_> {
         }
     }
 
+    /// Waits until the daemon is ready.
+    ///
+    /// # Errors
+    /// Why it is not: it has ended, or takes too long.
     fn wait(&self, daemon: &mut Child) -> Done {
-        let mut code = None;
+        let mut status = None;
         let counters = first_counters(self.folder, || {
-            code = daemon.try_wait().ok().flatten();
-            code.is_some()
+            status = daemon.try_wait().ok().flatten();
+            status.is_some()
         })?;
         if counters.is_some() {
             return Ok(());
         }
-        let code = code.and_then(|status| status.code()).unwrap_or(-1);
-        let ended = || format!("{PROGRAM} ended with code {code}");
-        Err(Failure::Machine(self.folder.last_line().unwrap_or_else(ended)))
+        let ended = || {
+            let status = status.unwrap_or_default();
+            format!("{PROGRAM} has ended: {status}{FIX}see what dmesg says, and try again")
+        };
+        Err(Failure::Machine(self.folder.last_error().unwrap_or_else(ended)))
     }
 }
 

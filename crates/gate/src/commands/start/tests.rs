@@ -34,3 +34,22 @@ fn counters_of_a_killed_daemon_are_removed() {
     let error = starting("bentpipe-sat", |it| it.remove_left().err()).expect("it is a folder");
     assert!(error.to_string().contains("/sat: Is a directory; to fix it: "), "{error}");
 }
+
+/// Given a daemon that is killed before it is ready, expect the signal, unless its log ends with an error.
+#[test]
+fn a_daemon_that_is_killed_at_its_start_is_reported_with_the_signal() {
+    let _gateways = Gateways::new("killed-start");
+    let folder = GatewayFolder::new("sat");
+    let _lock = folder.lock().expect("a free lock");
+    let killed = "bentpipe-gate has ended: signal: 9 (SIGKILL); to fix it: see what dmesg says, and try again";
+    for (log, expected) in [
+        ("bentpipe-gate: at most 2000 connections, with at most 9 MB in a process\n", killed),
+        ("", killed),
+        ("bentpipe-gate: error: no memory\n", "no memory"),
+    ] {
+        fs::write(folder.log_file(), log).expect("written");
+        let mut daemon = Command::new("sh").args(["-c", "kill -KILL $$"]).spawn().expect("it runs");
+        let error = starting("bentpipe-sat", |it| it.wait(&mut daemon)).expect_err("it has ended");
+        assert_eq!(error, Failure::Machine(expected.to_owned()), "{log}");
+    }
+}
