@@ -46,12 +46,15 @@ impl Starting<'_> {
     /// It has no terminal and a session of its own, so that Ctrl-C and the end of the terminal do not reach it.
     ///
     /// # Errors
-    /// What keeps it from starting, with the fix. Nothing of it is left; networks that a killed gateway of this name has left
-    /// closed remain closed.
+    /// What keeps it from starting, with the fix. Nothing of it is left, except for its record if its rules cannot be removed;
+    /// networks that a killed gateway of this name has left closed remain closed.
     pub(super) fn start(&self) -> Done<u32> {
         let lock = self.folder.lock()?;
         let left = self.remove_left()?;
-        self.prepare().and_then(|()| self.spawn(&lock, &left)).inspect_err(|_| self.give_up(&left))
+        let spawned = self.prepare().and_then(|()| self.spawn(&lock));
+        let mut daemon = spawned.inspect_err(|_| self.give_up(&left))?;
+        self.wait(&mut daemon).map_err(|error| self.end(&mut daemon, &left, error))?;
+        Ok(daemon.id())
     }
 
     /// Becomes the daemon: this process runs it, on its own standard error.
@@ -138,26 +141,17 @@ impl Starting<'_> {
         Ok(command)
     }
 
-    fn spawn(&self, lock: &File, left: &Left) -> Done<u32> {
+    /// Starts the daemon.
+    fn spawn(&self, lock: &File) -> Done<Child> {
         let path = self.folder.log_file();
         let log = File::create(&path).map_err(|error| {
             Failure::Machine(format!("{}: {}{FIX}free space", path.display(), reason(&error)))
         })?;
         // The daemon inherits this descriptor, and no other process is started meanwhile.
-        let inherited = rustix::io::dup(lock).map_err(|error| failed_start(&error.into()))?;
+        let _inherited = rustix::io::dup(lock).map_err(|error| failed_start(&error.into()))?;
         let mut command = self.daemon()?;
         let spawned = command.arg("--background").stdout(Stdio::null()).stderr(log).spawn();
-        drop(inherited);
-        let mut daemon = spawned.map_err(|error| failed_start(&error))?;
-        match self.wait(&mut daemon) {
-            Ok(()) => Ok(daemon.id()),
-            Err(error) => {
-                let _ = daemon.kill();
-                let _ = daemon.wait();
-                remove_rules(&except_networks(&self.plan_value()?, &left.kept))?;
-                Err(error)
-            }
-        }
+        spawned.map_err(|error| failed_start(&error))
     }
 
     /// Waits until the daemon is ready.
@@ -178,6 +172,21 @@ impl Starting<'_> {
             format!("{PROGRAM} has ended: {status}{FIX}see what dmesg says, and try again")
         };
         Err(Failure::Machine(self.folder.last_error().unwrap_or_else(ended)))
+    }
+
+    /// Ends a daemon that is not ready, and removes its rules. If that fails, its record stays, from which `down` removes them.
+    /// Returns the error, with that of the removal in a second line.
+    fn end(&self, daemon: &mut Child, left: &Left, error: Failure) -> Failure {
+        let _ = daemon.kill();
+        let _ = daemon.wait();
+        let plan = self.plan_value();
+        match plan.and_then(|plan| remove_rules(&except_networks(&plan, &left.kept))) {
+            Ok(()) => {
+                self.give_up(left);
+                error
+            }
+            Err(remaining) => Failure::Machine(format!("{error}\n{remaining}")),
+        }
     }
 }
 

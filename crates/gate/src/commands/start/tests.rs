@@ -53,3 +53,21 @@ fn a_daemon_that_is_killed_at_its_start_is_reported_with_the_signal() {
         assert_eq!(error, Failure::Machine(expected.to_owned()), "{log}");
     }
 }
+
+/// Given a daemon that is not ready, and rules that cannot be removed (its plan has an invalid name of a table), expect
+/// both errors, and the record from which `down` removes the rules.
+#[test]
+fn rules_that_cannot_be_removed_leave_the_record() {
+    let gateways = Gateways::new("rules-remain");
+    drop(gateways.start("sat"));
+    let folder = GatewayFolder::new("sat");
+    let left = Left { record: None, kept: BTreeSet::new() };
+    let mut daemon = Command::new("sleep").arg("60").spawn().expect("it runs");
+    let error = Failure::Machine("it is not ready".to_owned());
+    let error = starting("no table", |it| it.end(&mut daemon, &left, error)).to_string();
+    assert!(daemon.try_wait().is_ok_and(|status| status.is_some()));
+    let lines: Vec<_> = error.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (2, "it is not ready"), "{error}");
+    assert!(lines[1].starts_with("removing rules: ") && lines[1].contains("no table"), "{error}");
+    assert!(folder.record().is_some());
+}
