@@ -143,10 +143,8 @@ impl Starting<'_> {
 
     /// Starts the daemon.
     fn spawn(&self, lock: &File) -> Done<Child> {
-        let path = self.folder.log_file();
-        let log = File::create(&path).map_err(|error| {
-            Failure::Machine(format!("{}: {}{FIX}free space", path.display(), reason(&error)))
-        })?;
+        let log = File::create(self.folder.log_file());
+        let log = log.map_err(|error| self.folder.unwritable(&error))?;
         // The daemon inherits this descriptor, and no other process is started meanwhile.
         let _inherited = rustix::io::dup(lock).map_err(|error| failed_start(&error.into()))?;
         let mut command = self.daemon()?;

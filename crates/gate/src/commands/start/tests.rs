@@ -71,3 +71,15 @@ fn rules_that_cannot_be_removed_leave_the_record() {
     assert!(lines[1].starts_with("removing rules: ") && lines[1].contains("no table"), "{error}");
     assert!(folder.record().is_some());
 }
+
+/// Given a log that cannot be created, expect a fix for any cause: space, but rights, too.
+#[test]
+fn a_log_that_cannot_be_created_keeps_a_daemon_from_starting() {
+    let _gateways = Gateways::new("no-log");
+    let folder = GatewayFolder::new("sat");
+    let lock = folder.lock().expect("a free lock");
+    fs::create_dir(folder.log_file()).expect("its path is free");
+    let error = starting("bentpipe-sat", |it| it.spawn(&lock)).expect_err("it is a folder");
+    let error = error.to_string();
+    assert!(error.contains("/sat: Is a directory; to fix it: run it as root, and see"), "{error}");
+}
