@@ -45,8 +45,9 @@ pub(super) struct Record {
     pub(super) described: Value,
     /// The plan of the daemon, which may be one of another version.
     pub(super) plan: Value,
-    /// The number of the network namespace.
-    pub(super) network: u64,
+    /// The inode number of the network namespace. Records of earlier versions have this name for it.
+    #[serde(rename = "network")]
+    pub(super) network_namespace: u64,
     pub(super) started_unix_s: f64,
 }
 
@@ -72,7 +73,7 @@ fn user_folder(runtime: Option<PathBuf>) -> PathBuf {
     }
 }
 
-/// The number of the network namespace of this process.
+/// The inode number of the network namespace of this process.
 pub(super) fn network_namespace() -> u64 {
     fs::metadata("/proc/self/ns/net").map_or(0, |file| file.ino())
 }

@@ -87,7 +87,7 @@ impl Starting<'_> {
         let record = self.folder.record();
         let mut kept = BTreeSet::new();
         if let Some(record) = &record {
-            if record.network == network_namespace() {
+            if record.network_namespace == network_namespace() {
                 let own = closed_networks(&self.plan_value()?);
                 kept = closed_networks(&record.plan).intersection(&own).cloned().collect();
             }
@@ -106,7 +106,7 @@ impl Starting<'_> {
             config: config.to_string_lossy().into_owned(),
             described: serde_json::to_value(self.config.description()).unwrap_or_default(),
             plan: self.plan_value()?,
-            network: network_namespace(),
+            network_namespace: network_namespace(),
             started_unix_s: now.as_secs_f64(),
         })
     }
