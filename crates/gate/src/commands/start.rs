@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, absolute};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +22,8 @@ use crate::config::Config;
 use crate::config::wording::reason;
 use crate::daemon::Plan;
 
-/// A daemon is ready within 0.1 s on an idle machine.
+/// A daemon is ready within 0.1 s on an idle machine. The limit is above the 10 s after which a daemon whose worker
+/// hangs ends itself (`worker_process.rs`): its error names the worker.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A gateway that is to be started.
@@ -36,7 +38,7 @@ pub(super) struct Starting<'a> {
 /// What a killed daemon of the same name has left.
 struct Left {
     record: Option<Record>,
-    /// The networks that it has closed and the new daemon takes over.
+    /// The networks that stay closed: those whose unreachable routes (`fail = "closed"`) the new daemon takes over.
     kept: BTreeSet<String>,
 }
 
@@ -46,9 +48,11 @@ impl Starting<'_> {
     /// It has no terminal and a session of its own, so that Ctrl-C and the end of the terminal do not reach it.
     ///
     /// # Errors
-    /// What keeps it from starting, with the fix. Nothing of it is left, except for its record if its rules cannot be removed;
-    /// networks that a killed gateway of this name has left closed remain closed.
+    /// What keeps it from starting, with the fix. Nothing of it is left, except for its record if its rules cannot be
+    /// removed; networks that a killed gateway of this name has left closed remain closed.
     pub(super) fn start(&self) -> Done<u32> {
+        // In this order: the checks would refuse the rules of a killed daemon; and `down` needs the record to remove
+        // those of a daemon that is killed.
         let lock = self.folder.lock()?;
         let left = self.remove_left()?;
         let spawned = self.prepare().and_then(|()| self.spawn(&lock));
@@ -60,7 +64,7 @@ impl Starting<'_> {
     /// Becomes the daemon: this process runs it, on its own standard error.
     ///
     /// # Errors
-    /// What keeps it from starting, with the fix. Nothing of it is left.
+    /// What keeps it from starting, with the fix. Nothing of it is left; networks stay closed as in [`Self::start`].
     pub(super) fn become_daemon(&self) -> Failure {
         let lock = match self.folder.lock() {
             Ok(lock) => lock,
@@ -72,8 +76,7 @@ impl Starting<'_> {
         };
         let run = || {
             self.prepare()?;
-            // The daemon inherits it.
-            let _inherited = rustix::io::dup(&lock).map_err(|error| failed_start(&error.into()))?;
+            let _inherited = inheritable(&lock)?;
             let error = self.daemon()?.exec();
             Err(failed_start(&error))
         };
@@ -111,8 +114,8 @@ impl Starting<'_> {
         })
     }
 
-    /// Removes the folder; or, if networks stay closed, writes the record of the killed daemon again, with which `down` opens
-    /// them.
+    /// Removes the folder; or, if networks stay closed, writes the record of the killed daemon again, with which `down`
+    /// opens them.
     fn give_up(&self, left: &Left) {
         match &left.record {
             Some(record) if !left.kept.is_empty() => {
@@ -128,6 +131,7 @@ impl Starting<'_> {
 
     /// The command of the daemon, with its plan on standard input.
     fn daemon(&self) -> Done<Command> {
+        // No pipe: in the foreground, no process is left after exec(2) to write into one.
         let write = || {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let mut file = File::from(rustix::fs::memfd_create(PROGRAM, flags)?);
@@ -145,8 +149,8 @@ impl Starting<'_> {
     fn spawn(&self, lock: &File) -> Done<Child> {
         let log = File::create(self.folder.log_file());
         let log = log.map_err(|error| self.folder.unwritable(&error))?;
-        // The daemon inherits this descriptor, and no other process is started meanwhile.
-        let _inherited = rustix::io::dup(lock).map_err(|error| failed_start(&error.into()))?;
+        // No other process is started until it is closed.
+        let _inherited = inheritable(lock)?;
         let mut command = self.daemon()?;
         let spawned = command.arg("--background").stdout(Stdio::null()).stderr(log).spawn();
         spawned.map_err(|error| failed_start(&error))
@@ -172,8 +176,8 @@ impl Starting<'_> {
         Err(Failure::Machine(self.folder.last_error().unwrap_or_else(ended)))
     }
 
-    /// Ends a daemon that is not ready, and removes its rules. If that fails, its record stays, from which `down` removes them.
-    /// Returns the error, with that of the removal in a second line.
+    /// Ends a daemon that is not ready, and removes its rules. If that fails, its record stays, so that `down` can
+    /// remove them. Returns the error, with that of the removal in a second line.
     fn end(&self, daemon: &mut Child, left: &Left, error: Failure) -> Failure {
         let _ = daemon.kill();
         let _ = daemon.wait();
@@ -188,6 +192,12 @@ impl Starting<'_> {
     }
 }
 
+/// A copy of the lock that the daemon inherits: dup(2) clears the close-on-exec flag, and the lock belongs to the open
+/// file description (flock(2)), which both descriptors share.
+fn inheritable(lock: &File) -> Done<OwnedFd> {
+    rustix::io::dup(lock).map_err(|error| failed_start(&error.into()))
+}
+
 fn failed_start(error: &std::io::Error) -> Failure {
     let fix = match error.kind() {
         ErrorKind::OutOfMemory | ErrorKind::WouldBlock => "free memory, or end other processes",
@@ -196,10 +206,11 @@ fn failed_start(error: &std::io::Error) -> Failure {
     Failure::Machine(format!("starting {PROGRAM}: {}{FIX}{fix}", reason(error)))
 }
 
-/// Waits until a daemon that is being started has written its counters, and returns them; `None` if it has ended before.
+/// Waits until a daemon that is being started has written its counters, and returns them; `None` if it has ended
+/// before.
 ///
 /// # Errors
-/// It has not after 20 s.
+/// It has not within [`START_TIMEOUT`].
 pub(super) fn first_counters(
     folder: &GatewayFolder,
     mut has_ended: impl FnMut() -> bool,
