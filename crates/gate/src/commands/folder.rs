@@ -45,8 +45,9 @@ pub(super) struct Record {
     pub(super) described: Value,
     /// The plan of the daemon, which may be one of another version.
     pub(super) plan: Value,
-    /// The number of the network namespace.
-    pub(super) network: u64,
+    /// The inode number of the network namespace. Records of earlier versions have this name for it.
+    #[serde(rename = "network")]
+    pub(super) network_namespace: u64,
     pub(super) started_unix_s: f64,
 }
 
@@ -72,7 +73,7 @@ fn user_folder(runtime: Option<PathBuf>) -> PathBuf {
     }
 }
 
-/// The number of the network namespace of this process.
+/// The inode number of the network namespace of this process.
 pub(super) fn network_namespace() -> u64 {
     fs::metadata("/proc/self/ns/net").map_or(0, |file| file.ino())
 }
@@ -219,16 +220,31 @@ impl GatewayFolder {
         Some(counters)
     }
 
+    /// Removes the counters of a killed daemon: a start takes any counters as the sign that its own daemon is ready.
+    ///
+    /// # Errors
+    /// They cannot be removed.
+    pub(super) fn remove_counters(&self) -> Done {
+        match fs::remove_file(self.files().state) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(self.unwritable(&error)),
+            _ => Ok(()),
+        }
+    }
+
     /// What the last line of the daemon's log says.
     pub(super) fn last_line(&self) -> Option<String> {
         self.printed().map(|line| said(&line).to_owned())
     }
 
+    /// The error with which the daemon has ended: the last line of its log, if that is one.
+    pub(super) fn last_error(&self) -> Option<String> {
+        let is_error = |line: &String| line.starts_with(&format!("{PROGRAM}: error: "));
+        self.printed().filter(is_error).map(|line| said(&line).to_owned())
+    }
+
     /// Why the daemon has ended, which was not ended by `down`.
     pub(super) fn why_ended(&self) -> String {
-        let is_error = |line: &String| line.starts_with(&format!("{PROGRAM}: error: "));
-        let line = self.printed().filter(is_error);
-        line.map_or_else(|| "it was killed".to_owned(), |line| said(&line).to_owned())
+        self.last_error().unwrap_or_else(|| "it was killed".to_owned())
     }
 
     /// The last line of the log.

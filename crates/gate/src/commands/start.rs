@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, absolute};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +22,8 @@ use crate::config::Config;
 use crate::config::wording::reason;
 use crate::daemon::Plan;
 
-/// A daemon is ready within 0.1 s on an idle machine.
+/// A daemon is ready within 0.1 s on an idle machine. The limit is above the 10 s after which a daemon whose worker
+/// hangs ends itself (`worker_process.rs`): its error names the worker.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A gateway that is to be started.
@@ -36,7 +38,7 @@ pub(super) struct Starting<'a> {
 /// What a killed daemon of the same name has left.
 struct Left {
     record: Option<Record>,
-    /// The networks that it has closed and the new daemon takes over.
+    /// The networks that stay closed: those whose unreachable routes (`fail = "closed"`) the new daemon takes over.
     kept: BTreeSet<String>,
 }
 
@@ -46,18 +48,23 @@ impl Starting<'_> {
     /// It has no terminal and a session of its own, so that Ctrl-C and the end of the terminal do not reach it.
     ///
     /// # Errors
-    /// What keeps it from starting, with the fix. Nothing of it is left; networks that a killed gateway of this name has left
-    /// closed remain closed.
+    /// What keeps it from starting, with the fix. Nothing of it is left, except for its record if its rules cannot be
+    /// removed; networks that a killed gateway of this name has left closed remain closed.
     pub(super) fn start(&self) -> Done<u32> {
+        // In this order: the checks would refuse the rules of a killed daemon; and `down` needs the record to remove
+        // those of a daemon that is killed.
         let lock = self.folder.lock()?;
         let left = self.remove_left()?;
-        self.prepare().and_then(|()| self.spawn(&lock, &left)).inspect_err(|_| self.give_up(&left))
+        let spawned = self.prepare().and_then(|()| self.spawn(&lock));
+        let mut daemon = spawned.inspect_err(|_| self.give_up(&left))?;
+        self.wait(&mut daemon).map_err(|error| self.end(&mut daemon, &left, error))?;
+        Ok(daemon.id())
     }
 
     /// Becomes the daemon: this process runs it, on its own standard error.
     ///
     /// # Errors
-    /// What keeps it from starting, with the fix. Nothing of it is left.
+    /// What keeps it from starting, with the fix. Nothing of it is left; networks stay closed as in [`Self::start`].
     pub(super) fn become_daemon(&self) -> Failure {
         let lock = match self.folder.lock() {
             Ok(lock) => lock,
@@ -69,8 +76,7 @@ impl Starting<'_> {
         };
         let run = || {
             self.prepare()?;
-            // The daemon inherits it.
-            let _inherited = rustix::io::dup(&lock).map_err(|error| failed_start(&error.into()))?;
+            let _inherited = inheritable(&lock)?;
             let error = self.daemon()?.exec();
             Err(failed_start(&error))
         };
@@ -84,12 +90,13 @@ impl Starting<'_> {
         let record = self.folder.record();
         let mut kept = BTreeSet::new();
         if let Some(record) = &record {
-            if record.network == network_namespace() {
+            if record.network_namespace == network_namespace() {
                 let own = closed_networks(&self.plan_value()?);
                 kept = closed_networks(&record.plan).intersection(&own).cloned().collect();
             }
             remove_leftovers(record, &kept)?;
         }
+        self.folder.remove_counters()?;
         Ok(Left { record, kept })
     }
 
@@ -102,13 +109,13 @@ impl Starting<'_> {
             config: config.to_string_lossy().into_owned(),
             described: serde_json::to_value(self.config.description()).unwrap_or_default(),
             plan: self.plan_value()?,
-            network: network_namespace(),
+            network_namespace: network_namespace(),
             started_unix_s: now.as_secs_f64(),
         })
     }
 
-    /// Removes the folder; or, if networks stay closed, writes the record of the killed daemon again, with which `down` opens
-    /// them.
+    /// Removes the folder; or, if networks stay closed, writes the record of the killed daemon again, with which `down`
+    /// opens them.
     fn give_up(&self, left: &Left) {
         match &left.record {
             Some(record) if !left.kept.is_empty() => {
@@ -124,6 +131,7 @@ impl Starting<'_> {
 
     /// The command of the daemon, with its plan on standard input.
     fn daemon(&self) -> Done<Command> {
+        // No pipe: in the foreground, no process is left after exec(2) to write into one.
         let write = || {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let mut file = File::from(rustix::fs::memfd_create(PROGRAM, flags)?);
@@ -137,41 +145,57 @@ impl Starting<'_> {
         Ok(command)
     }
 
-    fn spawn(&self, lock: &File, left: &Left) -> Done<u32> {
-        let path = self.folder.log_file();
-        let log = File::create(&path).map_err(|error| {
-            Failure::Machine(format!("{}: {}{FIX}free space", path.display(), reason(&error)))
-        })?;
-        // The daemon inherits this descriptor, and no other process is started meanwhile.
-        let inherited = rustix::io::dup(lock).map_err(|error| failed_start(&error.into()))?;
+    /// Starts the daemon.
+    fn spawn(&self, lock: &File) -> Done<Child> {
+        let log = File::create(self.folder.log_file());
+        let log = log.map_err(|error| self.folder.unwritable(&error))?;
+        // No other process is started until it is closed.
+        let _inherited = inheritable(lock)?;
         let mut command = self.daemon()?;
         let spawned = command.arg("--background").stdout(Stdio::null()).stderr(log).spawn();
-        drop(inherited);
-        let mut daemon = spawned.map_err(|error| failed_start(&error))?;
-        match self.wait(&mut daemon) {
-            Ok(()) => Ok(daemon.id()),
-            Err(error) => {
-                let _ = daemon.kill();
-                let _ = daemon.wait();
-                remove_rules(&except_networks(&self.plan_value()?, &left.kept))?;
-                Err(error)
-            }
-        }
+        spawned.map_err(|error| failed_start(&error))
     }
 
+    /// Waits until the daemon is ready.
+    ///
+    /// # Errors
+    /// Why it is not: it has ended, or takes too long.
     fn wait(&self, daemon: &mut Child) -> Done {
-        let mut code = None;
+        let mut status = None;
         let counters = first_counters(self.folder, || {
-            code = daemon.try_wait().ok().flatten();
-            code.is_some()
+            status = daemon.try_wait().ok().flatten();
+            status.is_some()
         })?;
         if counters.is_some() {
             return Ok(());
         }
-        let code = code.and_then(|status| status.code()).unwrap_or(-1);
-        let ended = || format!("{PROGRAM} ended with code {code}");
-        Err(Failure::Machine(self.folder.last_line().unwrap_or_else(ended)))
+        let ended = || {
+            let status = status.unwrap_or_default();
+            format!("{PROGRAM} has ended: {status}{FIX}see what dmesg says, and try again")
+        };
+        Err(Failure::Machine(self.folder.last_error().unwrap_or_else(ended)))
     }
+
+    /// Ends a daemon that is not ready, and removes its rules. If that fails, its record stays, so that `down` can
+    /// remove them. Returns the error, with that of the removal in a second line.
+    fn end(&self, daemon: &mut Child, left: &Left, error: Failure) -> Failure {
+        let _ = daemon.kill();
+        let _ = daemon.wait();
+        let plan = self.plan_value();
+        match plan.and_then(|plan| remove_rules(&except_networks(&plan, &left.kept))) {
+            Ok(()) => {
+                self.give_up(left);
+                error
+            }
+            Err(remaining) => Failure::Machine(format!("{error}\n{remaining}")),
+        }
+    }
+}
+
+/// A copy of the lock that the daemon inherits: dup(2) clears the close-on-exec flag, and the lock belongs to the open
+/// file description (flock(2)), which both descriptors share.
+fn inheritable(lock: &File) -> Done<OwnedFd> {
+    rustix::io::dup(lock).map_err(|error| failed_start(&error.into()))
 }
 
 fn failed_start(error: &std::io::Error) -> Failure {
@@ -182,10 +206,11 @@ fn failed_start(error: &std::io::Error) -> Failure {
     Failure::Machine(format!("starting {PROGRAM}: {}{FIX}{fix}", reason(error)))
 }
 
-/// Waits until a daemon that is being started has written its counters, and returns them; `None` if it has ended before.
+/// Waits until a daemon that is being started has written its counters, and returns them; `None` if it has ended
+/// before.
 ///
 /// # Errors
-/// It has not after 20 s.
+/// It has not within [`START_TIMEOUT`].
 pub(super) fn first_counters(
     folder: &GatewayFolder,
     mut has_ended: impl FnMut() -> bool,
@@ -207,3 +232,6 @@ pub(super) fn first_counters(
         sleep(POLL);
     }
 }
+
+#[cfg(test)]
+mod tests;

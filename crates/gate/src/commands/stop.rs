@@ -96,11 +96,11 @@ pub(super) fn except_networks(plan: &Value, kept: &BTreeSet<String>) -> Value {
 /// stay closed.
 pub(super) fn remove_leftovers(record: &Record, kept: &BTreeSet<String>) -> Done {
     let plan = except_networks(&record.plan, kept);
-    if record.network == network_namespace() {
+    if record.network_namespace == network_namespace() {
         return remove_rules(&plan);
     }
     // A namespace that is gone has no rules.
-    let Some(path) = namespace_path(record.network) else { return Ok(()) };
+    let Some(path) = namespace_path(record.network_namespace) else { return Ok(()) };
     remove_within(&path, &plan).map_err(|message| failed_removal(&message))
 }
 
@@ -139,7 +139,7 @@ fn remove_within(namespace: &std::path::Path, plan: &Value) -> Result<(), String
     Err(said(printed.trim().lines().last().unwrap_or("it has failed")).to_owned())
 }
 
-/// A path of a network namespace by its number; `None` if it is gone.
+/// A path of a network namespace by its inode number; `None` if it is gone.
 fn namespace_path(number: u64) -> Option<PathBuf> {
     let named = fs::read_dir("/run/netns").into_iter().flatten().filter_map(Result::ok);
     let named = named.map(|entry| entry.path());

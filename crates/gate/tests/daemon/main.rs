@@ -18,6 +18,7 @@ mod router;
 mod selection;
 mod setup;
 mod soak;
+mod start;
 mod streams;
 mod supervision;
 mod tables;

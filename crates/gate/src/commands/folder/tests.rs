@@ -47,7 +47,7 @@ impl Drop for Gateways {
 
 fn record(described: Value) -> Record {
     let config = "/a.toml".to_owned();
-    Record { config, described, plan: json!({}), network: 1, started_unix_s: 2.5 }
+    Record { config, described, plan: json!({}), network_namespace: 1, started_unix_s: 2.5 }
 }
 
 /// Given a lock, expect no second one, until all descriptors of it are closed.
