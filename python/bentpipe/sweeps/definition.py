@@ -103,14 +103,11 @@ class UntilCi:
     def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int | None:
         """Return how many seeds to add to a cell, from the flows of its complete runs.
 
-        ``seeds`` is how many it has, failed runs included. None: no run has a value, since no flow
-        has the metric or none ends, and more runs would not change that. The interval is by
-        Student's t distribution. Its width shrinks with the square root of the runs, so that their
-        number for the wanted width is known approximately.
+        ``seeds`` is how many it has, failed runs included; ``max_seeds`` does not count here. None:
+        no run has a value, since no flow has the metric or none ends, and more runs would not
+        change that. The interval is by Student's t distribution. Its width shrinks with the square
+        root of the runs, so that their number for the wanted width is known approximately.
         """
-        left = self.max_seeds - seeds
-        if left <= 0:
-            return 0
         of_run = pl.col(self.metric).cast(pl.Float64).mean()
         runs = with_unfinished(flows).group_by("run", maintain_order=True).agg(of_run)
         values = runs.filter(pl.col(self.metric).is_finite())[self.metric].to_list()
@@ -118,7 +115,7 @@ class UntilCi:
             return None
         half_width = mean_half_width(values)
         if half_width is None:
-            return min(seeds * (_GROWTH - 1), left)
+            return seeds * (_GROWTH - 1)
         mean = abs(sum(values) / len(values))
         if half_width <= self.width * mean:
             return 0
@@ -126,7 +123,7 @@ class UntilCi:
         if mean > 0:
             # Of ``seeds``, not of the values: of the new runs as many are likely to fail.
             wanted = min(wanted, math.ceil(seeds * (half_width / (self.width * mean)) ** 2))
-        return min(max(wanted - seeds, 1), left)
+        return max(wanted - seeds, 1)
 
 
 @dataclass(frozen=True)

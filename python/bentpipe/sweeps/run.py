@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -195,11 +194,11 @@ class SweepRun:
             more: int | None = 0
             if records:
                 flows = rows_of(unpack(records), cell.plan.data, cell.plan.entries)["flows"]
-                more = replace(until, max_seeds=sys.maxsize).missing_seeds(flows, len(seeds))
+                more = until.missing_seeds(flows, len(seeds))
                 self.cells_without_value += more is None
-                left = until.max_seeds - len(seeds)
-                self.cells_too_wide += bool(more) and left <= 0
-                more = more and max(min(more, left), 0)
+                left = max(until.max_seeds - len(seeds), 0)
+                self.cells_too_wide += bool(more) and left == 0
+                more = more and min(more, left)
             if not more:
                 self._narrow.add(point)
                 continue
