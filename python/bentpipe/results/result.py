@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
@@ -30,6 +29,7 @@ from bentpipe.results.files import (
     require_format,
     stop_message,
     write_files,
+    write_parquet,
 )
 from bentpipe.results.measures import capacity_attribution, entry_statistics, goodput_of_rows
 from bentpipe.results.output import OutputFolder, opened
@@ -325,10 +325,7 @@ class Result:
 
         def fill(stage: Path) -> None:
             for name, table in self.tables.items():
-                # polars does not tell why it cannot write a file.
-                buffer = BytesIO()
-                table.write_parquet(buffer)
-                (stage / f"{name}.parquet").write_bytes(buffer.getbuffer())
+                write_parquet(table, stage / f"{name}.parquet")
             write_files(stage, files or {})
 
         out = folder if isinstance(folder, OutputFolder) else Path(folder)
