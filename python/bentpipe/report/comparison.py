@@ -377,11 +377,8 @@ def _distributions(
         differences = (difference.values[1] - difference.values[0]) / size
         _steps(axes, differences, PALETTE[2], f"{second} - {first}, pair by pair")
         axes.axvline(0, color=MUTED, linewidth=0.8)
-        if difference.estimate.interval is not None:
-            low, high = (
-                difference.estimate.interval.low / size,
-                difference.estimate.interval.high / size,
-            )
+        if (interval := difference.estimate.interval) is not None:
+            low, high = interval.low / size, interval.high / size
             text = "95 % interval of the mean"
             axes.axvspan(low, high, color=PALETTE[2], alpha=0.2, linewidth=0, label=text)
         add_legend(axes)

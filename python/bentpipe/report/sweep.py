@@ -66,19 +66,15 @@ def sweep_report(sweep: Sweep, exports: Exports | None = None) -> str:
         caption = f"{data['title']} over {data['x']}{at}. {_CAPTION}"
         chart = {"figure": style.figure_of(axes), "caption": caption, "csv": csv}
     name = sweep.manifest["scenario"].get("name")
-    return (
-        environment()
-        .get_template("sweep.html.j2")
-        .render(
-            title=f"{name or 'Scenario'}: sweep",
-            facts="; ".join(
-                [f"bentpipe {sweep.manifest['bentpipe_version']}", *sweep_facts(sweep)]
-            ),
-            interrupted=sweep.interrupted,
-            chart=chart,
-            views=sweep_views(sweep),
-            exports=exports,
-        )
+    version = f"bentpipe {sweep.manifest['bentpipe_version']}"
+    template = environment().get_template("sweep.html.j2")
+    return template.render(
+        title=f"{name or 'Scenario'}: sweep",
+        facts="; ".join([version, *sweep_facts(sweep)]),
+        interrupted=sweep.interrupted,
+        chart=chart,
+        views=sweep_views(sweep),
+        exports=exports,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -560,11 +561,8 @@ def rounded_x(values: Array) -> list[float]:
 
 def rounded(values: Array) -> list[float | None]:
     """Return values with seven digits; None for a missing one."""
-    known = np.isfinite(values).tolist()
-    return [
-        float(f"{value:.{_DIGITS}g}") if is_known else None
-        for value, is_known in zip(values.tolist(), known, strict=True)
-    ]
+    numbers = values.tolist()
+    return [float(f"{value:.{_DIGITS}g}") if isfinite(value) else None for value in numbers]
 
 
 def csv_of(data: ChartData) -> str:

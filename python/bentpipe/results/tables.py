@@ -158,11 +158,10 @@ def to_pandas(frame: pl.DataFrame) -> Any:
         raise UsageError(
             "to_pandas: pandas is not installed; pip install 'bentpipe[pandas]'"
         ) from None
-    columns = {}
-    for series in frame:
-        columns[series.name] = (
-            series.to_list() if series.dtype == pl.String else series.to_numpy(writable=True)
-        )
+    columns = {
+        series.name: list(series) if series.dtype == pl.String else series.to_numpy(writable=True)
+        for series in frame
+    }
     return pandas.DataFrame(columns)
 
 

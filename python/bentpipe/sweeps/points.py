@@ -114,10 +114,7 @@ class Points(Sequence[tuple[Any, ...]]):
     def settings(self, number: int) -> list[Setting]:
         """Return the values of a point, as settings of a scenario."""
         locations = [location for axis in self.axes for location in axis.locations]
-        return [
-            Setting(*arguments)
-            for arguments in zip(self.paths, self[number], locations, strict=True)
-        ]
+        return list(map(Setting, self.paths, self[number], locations))
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the axes as plain data."""
