@@ -46,9 +46,7 @@ def run_tables(result: Result) -> list[View | str]:
         f"{result.title}: seed {manifest['seed']}, {result.ending}, "
         f"{manifest['packet_hops']:,} packet-hops"
     )
-    views = attribution_view(result), threshold_view(result)
-    attribution, thresholds = ([view] if view else [] for view in views)
-    return [
+    tables = [
         head,
         *_real_time(result),
         *flow_views(result),
@@ -56,11 +54,12 @@ def run_tables(result: Result) -> list[View | str]:
         *competing(result),
         *_together(result, "exchanges", "flows together: {:,} finished"),
         *_together(result, "pages", "users together: {:,} pages loaded"),
-        *attribution,
+        attribution_view(result),
         *link_views(result, MAX_SINGLE_FLOWS),
         *_stored(result, "directions"),
-        *thresholds,
+        threshold_view(result),
     ]
+    return [table for table in tables if table is not None]
 
 
 def _stored(result: Result, table: str) -> list[str]:

@@ -50,7 +50,6 @@ _LOSSES: Final = ("lost_packets", "late_packets", "loss_bursts")
 # As many digits as a page and a file need.
 _DIGITS: Final = 7
 _DECIMALS: Final = 9
-_NOT_SAMPLED: Final = "the result has no time series; set sample_interval and run again"
 
 Array = npt.NDArray[np.float64]
 # The columns of a table of samples: of a flow, or the differences between two of its samples.
@@ -224,12 +223,10 @@ def _call_qualities(result: Result, tables: Sequence[str]) -> list[Series]:
 
     def scores(call: _Samples, change: Rows) -> Array:
         counts = np.nan_to_num([_arrived_or_lost(change), *(change[name] for name in _LOSSES)])
-        opinion_scores = []
-        for window in counts.T.tolist():
-            row = dict(zip(("expected_segments", *_LOSSES), window, strict=True))
-            row["play_out_delay_ns"] = play_out_ns[call.number]
-            opinion_scores.append(call_quality(workloads[call.number], row)["mos"])
-        return np.array(opinion_scores, dtype=float)
+        names = ("expected_segments", *_LOSSES, "play_out_delay_ns")
+        values = ((*window, play_out_ns[call.number]) for window in counts.T.tolist())
+        rows = [dict(zip(names, row, strict=True)) for row in values]
+        return np.array([call_quality(workloads[call.number], row)["mos"] for row in rows], float)
 
     return [
         _change(call, result, windows, partial(scores, call))
@@ -529,7 +526,7 @@ def chart_data(
     """
     if not chart.is_shown(result):
         if chart.kind == "time" and not is_sampled(result):
-            raise UsageError(_NOT_SAMPLED)
+            raise UsageError("the result has no time series; set sample_interval and run again")
         raise UsageError(f"the result has nothing to draw as {chart.name}")
     start, stop = span_s or (-np.inf, np.inf)
     # A flow may be shorter than the interval of the samples, and its values unknown.

@@ -41,8 +41,6 @@ _ATTEMPTS: Final = 2
 # A result that is replaced again and again cannot be read; each attempt takes milliseconds or more.
 _READS: Final = 20
 
-_SHOWN_TIME: Final = "%Y-%m-%d %H:%M UTC"
-
 Read = TypeVar("Read")
 
 
@@ -60,7 +58,7 @@ def execution(**more: Any) -> dict[str, Any]:
 def shown_time(ended: object) -> str | None:
     """Return the time of an execution for a message; None if it is unknown."""
     try:
-        return datetime.fromisoformat(str(ended)).astimezone(UTC).strftime(_SHOWN_TIME)
+        return datetime.fromisoformat(str(ended)).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (OverflowError, ValueError):
         return None
 

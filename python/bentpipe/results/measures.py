@@ -206,9 +206,9 @@ def longest_wait_ns(result: Result) -> float:
 # --- windows of time -----------------------------------------------------------------------------
 
 
-def sampled_bytes(result: Result, direction: int = 0) -> npt.NDArray[np.float64]:
-    """Return the link bytes that a direction sent from each sample to the next."""
-    samples = result.tables["direction_samples"].filter(pl.col("direction") == direction)
+def sampled_bytes(result: Result) -> npt.NDArray[np.float64]:
+    """Return the link bytes that the forward direction sent from each sample to the next."""
+    samples = result.tables["direction_samples"].filter(pl.col("direction") == 0)
     return np.diff(samples["sent_bytes"].to_numpy().astype(np.float64))
 
 

@@ -72,29 +72,22 @@ class Origin:
     title: str
     file: str = ""
 
-    def is_of(self, manifest: Mapping[str, Any], execution: Mapping[str, Any]) -> bool:
-        """Return whether a result is of this: of the file, or of its name and title.
-
-        The same file may have another path, as in each checkout of a pipeline; without a title
-        nothing shows that it is the same.
-        """
-        file = execution.get(_FILE, "")
-        if file and self.file and file == self.file:
-            return True
-        has_name = not file or not self.file or Path(file).name == Path(self.file).name
-        return has_name and bool(self.title) and title_of(manifest) == self.title
-
     def require(
         self, place: Path | str, manifest: Mapping[str, Any], execution: Mapping[str, Any]
     ) -> None:
-        """Check that the result at a place is of this.
+        """Check that the result at a place is of this: of the file, or of its name and title.
+
+        The same file may have another path, as in each checkout of a pipeline; without a title
+        nothing shows that it is the same.
 
         Raises:
             UsageError: it is of something else.
         """
-        if self.is_of(manifest, execution):
+        file = execution.get(_FILE, "")
+        is_of_file = file != "" and file == self.file
+        has_name = not file or not self.file or Path(file).name == Path(self.file).name
+        if is_of_file or (has_name and self.title != "" and title_of(manifest) == self.title):
             return
-        file = execution.get(_FILE)
         raise UsageError(
             f"{place}: has {described(manifest, execution)}{f' from {file}' if file else ''}; "
             "name another folder, or replace it with --replace"
@@ -195,11 +188,11 @@ class OutputFolder:
                 write_files(stage, {MANIFEST: json_text(about, sort_keys=True)})
                 # So that a power failure cannot leave files empty.
                 for path in (*stage.rglob("*"), stage):
-                    _sync(path)
+                    sync(path)
                 replaced = describe(self._folder) if has_manifest(self._folder) else None
                 self._move()
                 stage.rename(self._part / COMMIT)
-                _sync(self._part)
+                sync(self._part)
                 self._move()
             except BaseException:
                 shutil.rmtree(stage, ignore_errors=True)
@@ -281,7 +274,7 @@ class OutputFolder:
                         _remove(target)
                     path.rename(target)
             (commit / MANIFEST).rename(self._folder / MANIFEST)
-            _sync(self._folder)
+            sync(self._folder)
         shutil.rmtree(commit)
 
     def _remove_old(self, new: list[str]) -> None:
@@ -362,7 +355,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write a file or a folder to the disk, so that it outlasts a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

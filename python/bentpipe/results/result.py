@@ -346,8 +346,7 @@ class Result:
     @classmethod
     def _load(cls, path: Path, events: bool) -> Result:
         manifest = read_manifest(path)
-        if kind_of(manifest) != "run":
-            kind = kind_of(manifest)
+        if (kind := kind_of(manifest)) != "run":
             raise UsageError(f"{path}: holds the result of a {kind}; its report is {path / REPORT}")
         require_format(path, manifest)
         events = events and manifest["plan"]["packet_events"]

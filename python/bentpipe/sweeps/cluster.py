@@ -321,14 +321,11 @@ class DaskExecutor(Executor):
                 "a cluster: dask.distributed is not installed; pip install 'bentpipe[cluster]'"
             ) from None
         self._memory_limit = memory_limit
-        self._stack = ExitStack()
-        self._stack.enter_context(silenced())
-        try:
-            self._client = self._connect(self._stack)
+        with ExitStack() as stack:
+            stack.enter_context(silenced())
+            self._client = self._connect(stack)
             self._check_workers()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = stack.pop_all()
 
     @abstractmethod
     def _connect(self, stack: ExitStack) -> Any:

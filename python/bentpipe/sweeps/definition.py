@@ -103,7 +103,7 @@ class UntilCi:
     def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int | None:
         """Return how many seeds to add to a cell, from the flows of its complete runs.
 
-        ``seeds`` is how many it has, failed runs included; ``max_seeds`` does not count here. None:
+        ``seeds`` is how many it has, failed runs included; the caller applies ``max_seeds``. None:
         no run has a value, since no flow has the metric or none ends, and more runs would not
         change that. The interval is by Student's t distribution. Its width shrinks with the square
         root of the runs, so that their number for the wanted width is known approximately.

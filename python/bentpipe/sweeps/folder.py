@@ -43,7 +43,7 @@ from bentpipe.results.files import (
     utc_now,
     writing,
 )
-from bentpipe.results.output import Origin, OutputFolder
+from bentpipe.results.output import Origin, OutputFolder, sync
 from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
 from bentpipe.sweeps.definition import Definition
@@ -184,10 +184,8 @@ class SweepFolder:
             (self._work / JOURNAL).unlink(missing_ok=True)
             # Complete or absent, also if the process is killed or the power fails.
             part = self._work / f"{DEFINITION}.part"
-            with part.open("w", encoding="utf-8") as file:
-                json.dump(about, file)
-                file.flush()
-                os.fsync(file.fileno())
+            part.write_text(json.dumps(about), encoding="utf-8")
+            sync(part)
             part.replace(self._work / DEFINITION)
             self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 

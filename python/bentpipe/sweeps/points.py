@@ -343,9 +343,7 @@ def _text(number: Fraction, *, unit: str, factor: int, base: str) -> str:
     It is rounded to the base unit.
     """
     value = round(number)
-    quotient = Fraction(value, factor)
-    decimal = Decimal(quotient.numerator) / Decimal(quotient.denominator)
-    plain = f"{decimal:f}"
+    plain = f"{Decimal(value) / factor:f}"
     text = plain.rstrip("0").rstrip(".") if "." in plain else plain
-    is_exact = Fraction(text) == quotient and len(text) <= _DIGITS
+    is_exact = Fraction(text) * factor == value and len(text) <= _DIGITS
     return f"{text} {unit}" if is_exact else f"{value} {base}"

@@ -87,8 +87,7 @@ class SweepRun:
                 raise UsageError(
                     f"max_seeds: read {most}; each cell has {len(definition.seeds)} seeds at first"
                 )
-            plan = definition.cells[0].plan
-            schema = flow_schema(plan.data, plan.entries)
+            schema = flow_schema(definition.cells[0].plan)
             numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
             if (metric := definition.until_ci.metric) not in numeric:
                 raise UsageError(f"metric: {choice(metric, numeric)}")
@@ -193,7 +192,7 @@ class SweepRun:
             records = [journal.read(run) for run in runs if journal.kind(run) == RESULT]
             more: int | None = 0
             if records:
-                flows = rows_of(unpack(records), cell.plan.data, cell.plan.entries)["flows"]
+                flows = rows_of(unpack(records), cell.plan)["flows"]
                 more = until.missing_seeds(flows, len(seeds))
                 self.cells_without_value += more is None
                 left = max(until.max_seeds - len(seeds), 0)
@@ -309,12 +308,9 @@ def simulate_together(
         ]
         if not outcomes:
             raise
-    by_scenario: list[list[Outcome]] = [[] for _ in scenarios]
-    for outcome in outcomes:
-        number, of = divmod(outcome.index, count)
-        by_scenario[of].append(replace(outcome, index=number))
-    pairs = zip(definitions, by_scenario, strict=True)
-    return [_sweep(definition, started, of_scenario) for definition, of_scenario in pairs]
+    # Outcomes are in the order of the jobs, and each seed has one of every scenario.
+    numbered = [replace(outcome, index=outcome.index // count) for outcome in outcomes]
+    return [_sweep(definitions[i], started, numbered[i::count]) for i in range(count)]
 
 
 def _definition_in_memory(base: Scenario, points: Points, seeds: Sequence[int]) -> Definition:

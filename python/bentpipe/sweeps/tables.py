@@ -22,6 +22,7 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.errors import UnitError
+from bentpipe.plan.plan import Plan
 from bentpipe.quantities import QUANTITIES
 from bentpipe.results.files import write_parquet
 from bentpipe.results.metric_values import ThresholdCheck, metric_values, of_runs
@@ -57,18 +58,14 @@ def raw_columns(frame: pl.DataFrame) -> dict[str, tuple[str, bytes, bytes | None
     return columns
 
 
-def rows_of(
-    tables: Mapping[str, pl.DataFrame],
-    plan: Mapping[str, Any],
-    entries: Sequence[Mapping[str, Any]],
-) -> dict[str, pl.DataFrame]:
+def rows_of(tables: Mapping[str, pl.DataFrame], plan: Plan) -> dict[str, pl.DataFrame]:
     """Return the rows of flows and of directions of runs of one plan, derived columns included.
 
     They are those of `Result.flows` and `Result.directions`, with ``run`` in front. ``tables`` are
     those of `unpack`.
     """
     ends_ns = tables[_RUNS]["end_ns"].to_list()
-    return {name: table_rows(name, tables, plan, entries, ends_ns) for name in TABLES}
+    return {name: table_rows(name, tables, plan.data, plan.entries, ends_ns) for name in TABLES}
 
 
 class Decoded(NamedTuple):
@@ -123,12 +120,12 @@ def decode(
     """Return runs, each with its number, from their records."""
     runs, tables = [run for _, run in numbered], unpack(records)
     frame = keys.runs(runs, [number for number, _ in numbered])
-    return Decoded(cell, runs, frame, tables, rows_of(tables, cell.plan.data, cell.plan.entries))
+    return Decoded(cell, runs, frame, tables, rows_of(tables, cell.plan))
 
 
-def flow_schema(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.Schema:
+def flow_schema(plan: Plan) -> pl.Schema:
     """Return the columns of the rows of flows, without ``run``, and their types."""
-    return rows_of(unpack([]), plan, entries)["flows"].drop("run").schema
+    return rows_of(unpack([]), plan)["flows"].drop("run").schema
 
 
 class Keys:
