@@ -44,7 +44,7 @@ from bentpipe.results.tables import (
     to_pandas,
 )
 from bentpipe.results.verdict import invalid_message, late_windows, verdict
-from bentpipe.text import choice, nearest
+from bentpipe.text import nearest
 from bentpipe.units import format_duration
 
 State: TypeAlias = Literal["completed", "interrupted", "memory_limit_reached", "invalid"]
@@ -306,9 +306,7 @@ class Result:
         Raises:
             UsageError: there is no such table, or pandas is not installed.
         """
-        if table not in TABLES:
-            raise UsageError(f"table: {choice(table, tuple(TABLES))}")
-        return to_pandas(getattr(self, table))
+        return to_pandas(self, table, TABLES)
 
     def save(
         self, folder: str | Path | OutputFolder, *, files: Mapping[str, str | bytes] | None = None

@@ -23,9 +23,6 @@ from bentpipe.results.tables import Frame, to_pandas
 from bentpipe.sweeps.folder import run_name
 from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.tables import FAILURES, RUNS, TABLES
-from bentpipe.text import choice
-
-_FRAMES = ("flows", "directions", "runs", "failures")
 
 
 @dataclass(frozen=True)
@@ -134,9 +131,7 @@ class Sweep:
         Raises:
             UsageError: there is no such table, or pandas is not installed.
         """
-        if table not in _FRAMES:
-            raise UsageError(f"table: {choice(table, _FRAMES)}")
-        return to_pandas(getattr(self, table))
+        return to_pandas(self, table, ("flows", "directions", "runs", "failures"))
 
     def _repr_html_(self) -> str:
         """Show the flows of all runs, for notebooks."""
