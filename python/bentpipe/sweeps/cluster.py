@@ -235,7 +235,7 @@ class DaskBatches(Generic[T]):
         """Cancel all batches."""
         futures = list(self._jobs)
         self._jobs.clear()
-        if futures and self._is_connected():
+        if futures and self.client.status == "running":
             with suppress(OSError, CancelledError):
                 self.client.cancel(futures)
 
@@ -272,7 +272,7 @@ class DaskBatches(Generic[T]):
     def _refresh(self) -> None:
         """Count the threads of the workers from time to time, and check that there are any."""
         now_s = monotonic()
-        if not self._is_connected():
+        if self.client.status != "running":
             raise scheduler_lost()
         if now_s - self._refreshed_s < _REFRESH_S:
             return
@@ -282,9 +282,6 @@ class DaskBatches(Generic[T]):
             self._had_workers_s = now_s
         elif now_s - self._had_workers_s > _NO_WORKERS_S:
             raise MachineError(f"the cluster has had no workers for {_NO_WORKERS_S:.0f} s")
-
-    def _is_connected(self) -> bool:
-        return bool(self.client.status == "running")
 
 
 def threads_by_machine(client: Any) -> dict[str, int]:

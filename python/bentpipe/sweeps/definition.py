@@ -164,7 +164,14 @@ class Definition:
             UsageError: there are no seeds, one is out of range, or one is there twice.
         """
         chosen = seeds_of(scenario, seeds)
-        return cls(scenario, points, chosen, _cells_of(scenario, points, progress), **more)
+        document = Document(data=scenario.to_dict(), source="scenario")
+        cells: list[Cell] = []
+        for number in range(len(points)):
+            plan = Plan.resolve(Scenario.from_document(document, points.settings(number)))
+            cells.append(Cell(plan.scenario, plan.text, plan.warnings))
+            if progress is not None:
+                progress(len(cells), len(points))
+        return cls(scenario, points, chosen, cells, **more)
 
     @property
     def plan_sha256(self) -> str:
@@ -200,19 +207,6 @@ class Definition:
             keep_runs=data["keep_runs"],
             engine=data["engine"],
         )
-
-
-def _cells_of(
-    base: Scenario, points: Points, progress: Callable[[int, int], None] | None = None
-) -> list[Cell]:
-    document = Document(data=base.to_dict(), source="scenario")
-    cells: list[Cell] = []
-    for number in range(len(points)):
-        plan = Plan.resolve(Scenario.from_document(document, points.settings(number)))
-        cells.append(Cell(plan.scenario, plan.text, plan.warnings))
-        if progress is not None:
-            progress(len(cells), len(points))
-    return cells
 
 
 def check_count(seeds: int) -> None:

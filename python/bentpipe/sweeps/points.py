@@ -163,11 +163,10 @@ def vary_option(text: str) -> Axis:
     path, rest = split_setting(text, "--vary", _EXAMPLE)
     location = SourceLocation(f"--vary {text}")
     try:
-        return axis({path: read_values(rest)}, [location])
-    except ScenarioError:
-        raise
+        values = read_values(rest)
     except UsageError as error:
         raise location.error(str(error), (path,)) from None
+    return axis({path: values}, [location])
 
 
 def read_values(text: str) -> list[Any]:

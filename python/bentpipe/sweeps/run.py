@@ -26,7 +26,7 @@ from bentpipe.sweeps.folder import Storage, SweepFolder, run_name
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.points import Points, axis
 from bentpipe.sweeps.reader import Sweep
-from bentpipe.sweeps.tables import Keys, decoded, flow_schema, rows_of, unpack
+from bentpipe.sweeps.tables import Keys, decoded, rows_of, unpack
 from bentpipe.text import choice
 
 RUNS_MAX: Final = 1_000_000
@@ -87,8 +87,9 @@ class SweepRun:
                 raise UsageError(
                     f"max_seeds: read {most}; each cell has {len(definition.seeds)} seeds at first"
                 )
-            schema = flow_schema(definition.cells[0].plan)
-            numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
+            # Of no runs: its columns are known before there are any.
+            flows = rows_of(unpack([]), definition.cells[0].plan)["flows"].drop("run")
+            numeric = tuple(name for name, dtype in flows.schema.items() if dtype.is_numeric())
             if (metric := definition.until_ci.metric) not in numeric:
                 raise UsageError(f"metric: {choice(metric, numeric)}")
 

@@ -123,11 +123,6 @@ def decode(
     return Decoded(cell, runs, frame, tables, rows_of(tables, cell.plan))
 
 
-def flow_schema(plan: Plan) -> pl.Schema:
-    """Return the columns of the rows of flows, without ``run``, and their types."""
-    return rows_of(unpack([]), plan)["flows"].drop("run").schema
-
-
 class Keys:
     """The columns of the varied values, by point: see `bentpipe.Sweep`."""
 
