@@ -384,7 +384,9 @@ def _band(name: str, members: Sequence[Series], from_x: float, to_x: float) -> S
     known = ~np.isnan(values).all(axis=0)
     # NaN where no line is, which leaves a gap.
     low, middle, high = (np.full(x.size, np.nan) for _ in PERCENTILES)
-    low[known], middle[known], high[known] = np.nanpercentile(values[:, known], PERCENTILES, axis=0)
+    if known.any():
+        percentiles = np.nanpercentile(values[:, known], PERCENTILES, axis=0)
+        low[known], middle[known], high[known] = percentiles
     label = f"{name}: median, p5 to p95 of {len(members)}" if members[1:] else name
     return Series(label, x, middle, bounds=(low, high))
 
