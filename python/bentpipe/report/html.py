@@ -78,9 +78,8 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
         UsageError: a file cannot be written; an existing page is then unchanged.
     """
     file = Path(path)
-    is_file = not is_stream(file)
     folder = CHARTS if file.name == REPORT else f"{file.stem}-{CHARTS}"
-    exports = Exports(folder) if is_file else None
+    exports = None if is_stream(file) else Exports(folder)
     earlier = _linked_figures(file, folder) if exports else set()
     text = render(exports)
     if exports is not None and exports.files:

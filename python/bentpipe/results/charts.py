@@ -27,7 +27,7 @@ from bentpipe.results.measures import (
     rate_bps,
 )
 from bentpipe.results.tables import DROP_CAUSES, TABLES
-from bentpipe.results.voice import call_quality
+from bentpipe.results.voice import COUNTED, call_quality
 from bentpipe.text import CAUSE_TITLES, csv_rows
 from bentpipe.units import NS_PER_S
 
@@ -46,7 +46,6 @@ _GROUPS_MAX: Final = 8
 # Of the quality of calls: 250 packets of 20 ms, so that one lost packet is 0.4 %.
 _QUALITY_WINDOW_NS: Final = 5e9
 _DIRECTIONS: Final = "direction_samples"
-_LOSSES: Final = ("lost_packets", "late_packets", "loss_bursts")
 # As many digits as a page and a file need.
 _DIGITS: Final = 7
 _DECIMALS: Final = 9
@@ -222,10 +221,10 @@ def _call_qualities(result: Result, tables: Sequence[str]) -> list[Series]:
     workloads = [flow["workload"] for flow in result.plan["flows"]]
 
     def scores(call: _Samples, change: Rows) -> Array:
-        counts = np.nan_to_num([_arrived_or_lost(change), *(change[name] for name in _LOSSES)])
-        names = ("expected_segments", *_LOSSES, "play_out_delay_ns")
-        values = ((*window, play_out_ns[call.number]) for window in counts.T.tolist())
-        rows = [dict(zip(names, row, strict=True)) for row in values]
+        counts = {**change, "expected_segments": _arrived_or_lost(change)}
+        by_window = np.nan_to_num([counts[name] for name in COUNTED]).T.tolist()
+        play_out = {"play_out_delay_ns": play_out_ns[call.number]}
+        rows = (play_out | dict(zip(COUNTED, row, strict=True)) for row in by_window)
         return np.array([call_quality(workloads[call.number], row)["mos"] for row in rows], float)
 
     return [

@@ -49,8 +49,6 @@ from bentpipe.units import format_duration
 
 State: TypeAlias = Literal["completed", "interrupted", "memory_limit_reached", "invalid"]
 
-# What the manifest in a folder has in addition.
-_OF_FOLDER: Final = ("files", "kind")
 _STATES: Final[Mapping[State, str]] = {
     "completed": "completed at",
     "interrupted": "interrupted at",
@@ -358,7 +356,8 @@ class Result:
                 raise UsageError(
                     f"{path / file}: cannot be read, the result is damaged: {error}"
                 ) from None
-        about = {name: manifest[name] for name in manifest if name not in _OF_FOLDER}
+        # What the manifest in a folder has in addition.
+        about = {name: manifest[name] for name in manifest if name not in {"files", "kind"}}
         return cls(about, tables, read_execution(path))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
