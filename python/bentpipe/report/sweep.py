@@ -16,7 +16,7 @@ import polars as pl
 
 from bentpipe import metrics
 from bentpipe.errors import UsageError
-from bentpipe.quantities import quantity
+from bentpipe.quantities import QUANTITIES, quantity
 from bentpipe.report import style
 from bentpipe.report.html import Exports, environment, write_report
 from bentpipe.report.plots import draw_means, means
@@ -247,8 +247,7 @@ def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:
     if frame.schema[path].is_numeric():
         return path
     following = frame.columns[frame.columns.index(path) + 1]
-    is_twin = following.startswith(f"{path}_") and frame.schema[following].is_numeric()
-    return following if is_twin else None
+    return following if following in {f"{path}_{unit}" for unit, _, _ in QUANTITIES} else None
 
 
 def draw_sweep(data: Mapping[str, Any]) -> tuple[Axes, str]:

@@ -161,6 +161,12 @@ class Keys:
         )
 
 
+def varied_fields(columns: Sequence[str]) -> list[str]:
+    """Return the fields among the columns of `Keys`, without the numbers of quantities."""
+    numbers = {f"{column}_{unit}" for column in columns for unit, _, _ in QUANTITIES}
+    return [column for column in columns if column not in numbers]
+
+
 def text_of(value: Any) -> str:
     """Return a value of a column as a text."""
     return value if isinstance(value, str) else json.dumps(value)
