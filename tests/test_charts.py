@@ -337,3 +337,13 @@ def test_a_chart_of_many_flows_has_its_bands_in_the_csv_file() -> None:
     assert header == ["line", "Time [s]", "Goodput [Mbit/s]", "p5 [Mbit/s]", "p95 [Mbit/s]"]
     assert {row[0] for row in rows} == {"call (return): median, p5 to p95 of 13"}
     assert figure_of(draw(data)).axes[0].collections
+
+
+def test_a_band_has_no_values_where_none_of_its_lines_has_one() -> None:
+    """Given a flow that starts at 4 s beside 12 others, expect no RTT of it in the first second."""
+    bulk = SMALL["traffic"][0]
+    traffic = [{**bulk, "name": "early", "count": 12}, {**bulk, "name": "late", "start": "4 s"}]
+    result = simulate({**SMALL, "traffic": traffic, "packet_events": False})
+    early, late = chart_data(CHARTS["smoothed_rtt"], result, span_s=(0.0, 1.0)).lines
+    assert np.isfinite(early.values).any()
+    assert np.isnan([late.values, *late.bounds]).all()

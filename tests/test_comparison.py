@@ -188,6 +188,21 @@ def test_sweeps_are_compared_cell_by_cell() -> None:
         compare(first, sweep(LOSSY, seeds=5))
 
 
+def test_cells_have_all_varied_fields_also_of_one_beginning() -> None:
+    """Given a field whose name is the beginning of the next one, expect both in the cells."""
+    tunnels = {end: {"tunnel": {}} for end in ("hub", "terminal")}
+    path = "gateways.hub.tunnel.window"
+    vary = {path: [64, 128], f"{path}_max": [512, 1024]}
+    swept = sweep({**LOSSY, "gateways": tunnels}, vary=vary)
+    found = compare(swept, swept, metrics=["flows.bulk-1.goodput_bps"])
+    assert [tuple(each.cell.values()) for each in found.differences] == [
+        (64, 512),
+        (64, 1024),
+        (128, 512),
+        (128, 1024),
+    ]
+
+
 def test_transfers_that_do_not_end_are_the_slowest() -> None:
     """Given three downloads of which two end in time, expect the slower of these as the median."""
     short = copy.deepcopy(LOSSY)

@@ -32,7 +32,7 @@ from bentpipe.results.confidence import (
     Interval,
     bootstrap_interval,
 )
-from bentpipe.results.views import Column, View, html_table
+from bentpipe.results.views import Column, from_mappings, html_table
 from bentpipe.scenario.document import differing
 from bentpipe.scenario.metric_ref import MetricRef, read_metric
 from bentpipe.text import counted
@@ -276,16 +276,8 @@ class Comparison:
     def _repr_html_(self) -> str:
         """Show the differences as a table, for notebooks."""
         columns = [Column(name, name) for name in ("metric", "setting", "difference", "verdict")]
-        rows = [
-            [
-                str(difference.metric),
-                difference.setting,
-                difference.estimate.difference,
-                difference.verdict,
-            ]
-            for difference in self.differences
-        ]
-        return html_table(View("", columns, rows))
+        rows = [difference.to_json() for difference in self.differences]
+        return html_table(from_mappings("", columns, rows))
 
 
 def compare(
@@ -449,8 +441,7 @@ def _common_cells(settings: Sequence[Setting]) -> list[Cell]:
                 f"{first.label} varies {shown[0]}, {other.label} varies {shown[1]}; compare sweeps "
                 "of the same fields, or one sweep by a field"
             )
-    known = [setting.cells for setting in settings]
-    cells = [cell for cell in known[0] if all(cell in setting_cells for setting_cells in known)]
+    cells = [cell for cell in first.cells if all(cell in other.cells for other in settings)]
     if not cells:
         raise UsageError("the sweeps have no cell in common: their varied values differ")
     return cells

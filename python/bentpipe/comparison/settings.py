@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.sweeps.definition import check_count
 from bentpipe.sweeps.reader import Sweep
 from bentpipe.sweeps.run import simulate_together
+from bentpipe.sweeps.tables import varied_fields
 from bentpipe.text import choice
 
 Source = Scenario | Result | Sweep | str | Path | Mapping[str, Any]
@@ -210,10 +210,7 @@ def _setting(label: str, source: Result | Sweep, scenario: Mapping[str, Any]) ->
     runs = frames["directions"].select(keys).unique("run", maintain_order=True)
     tables = {name: frame.select("run", pl.exclude(keys)) for name, frame in frames.items()}
     tables["flows"] = with_unfinished(tables["flows"])
-    # The columns of numbers of a varied field, such as ``..._ns``, say the same.
-    pairs = pairwise(["", *keys[1:-1]])
-    varied = (name for before, name in pairs if not before or not name.startswith(f"{before}_"))
-    return Setting(label, runs, tables, tuple(varied), scenario)
+    return Setting(label, runs, tables, tuple(varied_fields(keys[1:-1])), scenario)
 
 
 # A percentile takes so many flows: at least one beyond it.

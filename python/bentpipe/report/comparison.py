@@ -151,7 +151,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         f"{_title(difference, names)}: {difference.more_seeds or 'no'} more"
         for difference in differences
         if difference.estimate.shown is False
-        and _is_uncertain(difference)
+        and not difference.estimate.exact
         and difference.more_seeds is not None
     ]
     if seeds:
@@ -159,7 +159,9 @@ def comparison_notes(comparison: Comparison) -> list[str]:
             f"Seeds that would show a difference of {100 * comparison.sought:.3g} % of A, if there "
             f"is one ({100 * POWER:.0f} % of the time): {'; '.join(seeds)}."
         )
-    tested = sum(_is_uncertain(difference) for difference in differences)
+    # Other seeds would move the ends of these intervals.
+    estimates = (difference.estimate for difference in differences)
+    tested = sum(estimate.shown is not None and not estimate.exact for estimate in estimates)
     if tested > 1:
         expected = tested * (1 - CONFIDENCE)
         notes.append(
@@ -279,12 +281,6 @@ def _figure_name(difference: Difference, names: dict[str, str]) -> str:
     return " ".join([str(difference.metric), *map(text_of, difference.cell.values()), *setting])
 
 
-def _is_uncertain(difference: Difference) -> bool:
-    """Return whether a difference has an interval that another set of seeds would move."""
-    interval = difference.estimate.interval
-    return interval is not None and interval.low < interval.high
-
-
 def _pairing(differences: Sequence[Difference]) -> str:
     paired = [difference.estimate.paired for difference in differences]
     effects = {True: "Effect size: Cohen's d_z", False: "Effect size: Hedges' g"}
@@ -377,11 +373,8 @@ def _distributions(
         differences = (difference.values[1] - difference.values[0]) / size
         _steps(axes, differences, PALETTE[2], f"{second} - {first}, pair by pair")
         axes.axvline(0, color=MUTED, linewidth=0.8)
-        if difference.estimate.interval is not None:
-            low, high = (
-                difference.estimate.interval.low / size,
-                difference.estimate.interval.high / size,
-            )
+        if (interval := difference.estimate.interval) is not None:
+            low, high = interval.low / size, interval.high / size
             text = "95 % interval of the mean"
             axes.axvspan(low, high, color=PALETTE[2], alpha=0.2, linewidth=0, label=text)
         add_legend(axes)

@@ -42,7 +42,6 @@ _PNG_DPI: Final = 120
 _NAME_MAX: Final = 60
 # As `html_table` writes it.
 _TABLE_LINK: Final = re.compile(r'<a download="([^"]+)" href="data:[^,"]*,([^"]*)"')
-_Point = tuple[Any, Any, Any, Any]
 
 
 class Exports:
@@ -79,9 +78,8 @@ def write_report(path: str | Path, render: Callable[[Exports | None], str]) -> P
         UsageError: a file cannot be written; an existing page is then unchanged.
     """
     file = Path(path)
-    is_file = not is_stream(file)
     folder = CHARTS if file.name == REPORT else f"{file.stem}-{CHARTS}"
-    exports = Exports(folder) if is_file else None
+    exports = None if is_stream(file) else Exports(folder)
     earlier = _linked_figures(file, folder) if exports else set()
     text = render(exports)
     if exports is not None and exports.files:
@@ -201,11 +199,10 @@ def _points_of(axes: Axes) -> Iterator[tuple[Any, ...]]:
     for bars in axes.containers:
         for bar in bars:
             if hasattr(bar, "get_bbox"):
-                box = bar.get_bbox()
-                yield _name(bars), *_of_bar(axes, box)
+                yield _name(bars), *_of_bar(axes, bar.get_bbox())
 
 
-def _of_bar(axes: Axes, box: Any) -> _Point:
+def _of_bar(axes: Axes, box: Any) -> tuple[Any, ...]:
     """Return the middle of a bar, with the name at it if the axis has one, and its bounds."""
     # The ticks of numbers are known after a drawing only, and are no names.
     ticks = zip(axes.get_yticks(), axes.get_yticklabels(), strict=False)

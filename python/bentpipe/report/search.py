@@ -9,6 +9,7 @@ from bentpipe import _core
 from bentpipe.quantities import quantity
 from bentpipe.report.html import Exports, environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
+from bentpipe.results.charts import with_unit
 from bentpipe.results.files import REPORT, json_text
 from bentpipe.results.metric_values import ThresholdCheck
 from bentpipe.results.output import write_folder
@@ -241,6 +242,6 @@ def _trial_figure(search: Search) -> Figure:
         scaled = [value / size for _, value in points]
         axis.plot([x for x, _ in points], scaled, color=PALETTE[0], marker="o", markersize=4)
         axis.axhline(threshold.limit / size, color=PALETTE[1], linestyle="--")
-        axis.set_ylabel(f"{threshold.metric.title}{f' [{unit}]' if unit else ''}")
-    axes[-1].set_xlabel(f"{search.path} [{across}]" if across else search.path)
+        axis.set_ylabel(with_unit(threshold.metric.title, unit))
+    axes[-1].set_xlabel(with_unit(search.path, across))
     return figure

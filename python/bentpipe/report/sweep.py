@@ -16,7 +16,7 @@ import polars as pl
 
 from bentpipe import metrics
 from bentpipe.errors import UsageError
-from bentpipe.quantities import quantity
+from bentpipe.quantities import QUANTITIES, quantity
 from bentpipe.report import style
 from bentpipe.report.html import Exports, environment, write_report
 from bentpipe.report.plots import draw_means, means
@@ -66,19 +66,15 @@ def sweep_report(sweep: Sweep, exports: Exports | None = None) -> str:
         caption = f"{data['title']} over {data['x']}{at}. {_CAPTION}"
         chart = {"figure": style.figure_of(axes), "caption": caption, "csv": csv}
     name = sweep.manifest["scenario"].get("name")
-    return (
-        environment()
-        .get_template("sweep.html.j2")
-        .render(
-            title=f"{name or 'Scenario'}: sweep",
-            facts="; ".join(
-                [f"bentpipe {sweep.manifest['bentpipe_version']}", *sweep_facts(sweep)]
-            ),
-            interrupted=sweep.interrupted,
-            chart=chart,
-            views=sweep_views(sweep),
-            exports=exports,
-        )
+    version = f"bentpipe {sweep.manifest['bentpipe_version']}"
+    template = environment().get_template("sweep.html.j2")
+    return template.render(
+        title=f"{name or 'Scenario'}: sweep",
+        facts="; ".join([version, *sweep_facts(sweep)]),
+        interrupted=sweep.interrupted,
+        chart=chart,
+        views=sweep_views(sweep),
+        exports=exports,
     )
 
 
@@ -251,8 +247,7 @@ def _numbers_of(frame: pl.DataFrame, path: str) -> str | None:
     if frame.schema[path].is_numeric():
         return path
     following = frame.columns[frame.columns.index(path) + 1]
-    is_twin = following.startswith(f"{path}_") and frame.schema[following].is_numeric()
-    return following if is_twin else None
+    return following if following in {f"{path}_{unit}" for unit, _, _ in QUANTITIES} else None
 
 
 def draw_sweep(data: Mapping[str, Any]) -> tuple[Axes, str]:

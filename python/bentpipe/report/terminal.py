@@ -20,7 +20,7 @@ from bentpipe.results.run_views import attribution_view, flow_views, link_views
 from bentpipe.results.verdict import bounds_text
 from bentpipe.results.views import Cell, Column, Mean, View
 from bentpipe.sweeps.reader import cell_metrics
-from bentpipe.sweeps.tables import text_of
+from bentpipe.sweeps.tables import text_of, varied_fields
 from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 # More cells do not fit on a screen.
 _MAX_CELLS: Final = 50
-# Quantities have a column with their numbers, too.
-_UNITS: Final = ("_bps", "_ns", "_bytes")
 # The parts of paths that differ between fields of the same name.
 _TWINS: Final = {"forward": "return", "return": "forward", "hub": "terminal", "terminal": "hub"}
 _LEFT_OUT: Final = (
@@ -46,9 +44,7 @@ def run_tables(result: Result) -> list[View | str]:
         f"{result.title}: seed {manifest['seed']}, {result.ending}, "
         f"{manifest['packet_hops']:,} packet-hops"
     )
-    views = attribution_view(result), threshold_view(result)
-    attribution, thresholds = ([view] if view else [] for view in views)
-    return [
+    tables = [
         head,
         *_real_time(result),
         *flow_views(result),
@@ -56,11 +52,12 @@ def run_tables(result: Result) -> list[View | str]:
         *competing(result),
         *_together(result, "exchanges", "flows together: {:,} finished"),
         *_together(result, "pages", "users together: {:,} pages loaded"),
-        *attribution,
+        attribution_view(result),
         *link_views(result, MAX_SINGLE_FLOWS),
         *_stored(result, "directions"),
-        *thresholds,
+        threshold_view(result),
     ]
+    return [table for table in tables if table is not None]
 
 
 def _stored(result: Result, table: str) -> list[str]:
@@ -150,9 +147,7 @@ def sweep_facts(sweep: Sweep) -> list[str]:
 def _paths(sweep: Sweep) -> list[str]:
     """Return the varied fields, without the columns of their numbers."""
     columns = sweep.cells.columns
-    keys = columns[: columns.index("runs")] if columns else []
-    numbers = {f"{key}{unit}" for key in keys for unit in _UNITS}
-    return [key for key in keys if key not in numbers]
+    return varied_fields(columns[: columns.index("runs")] if columns else [])
 
 
 def cells_view(sweep: Sweep, most: int, more: str) -> View | None:

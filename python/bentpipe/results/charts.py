@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,7 @@ from bentpipe.results.measures import (
     rate_bps,
 )
 from bentpipe.results.tables import DROP_CAUSES, TABLES
-from bentpipe.results.voice import call_quality
+from bentpipe.results.voice import COUNTED, call_quality
 from bentpipe.text import CAUSE_TITLES, csv_rows
 from bentpipe.units import NS_PER_S
 
@@ -45,11 +46,9 @@ _GROUPS_MAX: Final = 8
 # Of the quality of calls: 250 packets of 20 ms, so that one lost packet is 0.4 %.
 _QUALITY_WINDOW_NS: Final = 5e9
 _DIRECTIONS: Final = "direction_samples"
-_LOSSES: Final = ("lost_packets", "late_packets", "loss_bursts")
 # As many digits as a page and a file need.
 _DIGITS: Final = 7
 _DECIMALS: Final = 9
-_NOT_SAMPLED: Final = "the result has no time series; set sample_interval and run again"
 
 Array = npt.NDArray[np.float64]
 # The columns of a table of samples: of a flow, or the differences between two of its samples.
@@ -222,13 +221,11 @@ def _call_qualities(result: Result, tables: Sequence[str]) -> list[Series]:
     workloads = [flow["workload"] for flow in result.plan["flows"]]
 
     def scores(call: _Samples, change: Rows) -> Array:
-        counts = np.nan_to_num([_arrived_or_lost(change), *(change[name] for name in _LOSSES)])
-        opinion_scores = []
-        for window in counts.T.tolist():
-            row = dict(zip(("expected_segments", *_LOSSES), window, strict=True))
-            row["play_out_delay_ns"] = play_out_ns[call.number]
-            opinion_scores.append(call_quality(workloads[call.number], row)["mos"])
-        return np.array(opinion_scores, dtype=float)
+        counts = {**change, "expected_segments": _arrived_or_lost(change)}
+        by_window = np.nan_to_num([counts[name] for name in COUNTED]).T.tolist()
+        play_out = {"play_out_delay_ns": play_out_ns[call.number]}
+        rows = (play_out | dict(zip(COUNTED, row, strict=True)) for row in by_window)
+        return np.array([call_quality(workloads[call.number], row)["mos"] for row in rows], float)
 
     return [
         _change(call, result, windows, partial(scores, call))
@@ -386,7 +383,9 @@ def _band(name: str, members: Sequence[Series], from_x: float, to_x: float) -> S
     known = ~np.isnan(values).all(axis=0)
     # NaN where no line is, which leaves a gap.
     low, middle, high = (np.full(x.size, np.nan) for _ in PERCENTILES)
-    low[known], middle[known], high[known] = np.nanpercentile(values[:, known], PERCENTILES, axis=0)
+    if known.any():
+        percentiles = np.nanpercentile(values[:, known], PERCENTILES, axis=0)
+        low[known], middle[known], high[known] = percentiles
     label = f"{name}: median, p5 to p95 of {len(members)}" if members[1:] else name
     return Series(label, x, middle, bounds=(low, high))
 
@@ -528,7 +527,7 @@ def chart_data(
     """
     if not chart.is_shown(result):
         if chart.kind == "time" and not is_sampled(result):
-            raise UsageError(_NOT_SAMPLED)
+            raise UsageError("the result has no time series; set sample_interval and run again")
         raise UsageError(f"the result has nothing to draw as {chart.name}")
     start, stop = span_s or (-np.inf, np.inf)
     # A flow may be shorter than the interval of the samples, and its values unknown.
@@ -560,11 +559,8 @@ def rounded_x(values: Array) -> list[float]:
 
 def rounded(values: Array) -> list[float | None]:
     """Return values with seven digits; None for a missing one."""
-    known = np.isfinite(values).tolist()
-    return [
-        float(f"{value:.{_DIGITS}g}") if is_known else None
-        for value, is_known in zip(values.tolist(), known, strict=True)
-    ]
+    numbers = values.tolist()
+    return [float(f"{value:.{_DIGITS}g}") if isfinite(value) else None for value in numbers]
 
 
 def csv_of(data: ChartData) -> str:

@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import sub
 from typing import Any, Final
 
 import numpy as np
@@ -87,8 +88,7 @@ def bootstrap_interval(
     samples = [np.asarray(sample, dtype=np.float64) for sample in given]
     if min(sample.size for sample in samples) < MIN_BOOTSTRAP_VALUES:
         return None
-    signs = (1, -1)
-    mean = float(sum(sign * sample.mean() for sign, sample in zip(signs, samples, strict=False)))
+    mean = float(reduce(sub, (sample.mean() for sample in samples)))
     error = float(_standard_error([sample[np.newaxis] for sample in samples])[0])
     largest = max(float(np.abs(sample).max()) for sample in samples)
     if error <= _ROUNDING * largest:
@@ -97,11 +97,8 @@ def bootstrap_interval(
     # A fixed seed: the same values give the same interval.
     rng = np.random.default_rng(0)
     drawn = [resampled(sample, rng) for sample in samples]
-    means = sum(
-        sign * resamples.mean(axis=1) for sign, resamples in zip(signs, drawn, strict=False)
-    )
     errors = _standard_error(drawn)
-    distances = np.abs(means - mean)
+    distances = np.abs(reduce(sub, (resamples.mean(axis=1) for resamples in drawn)) - mean)
     # Resamples of equal values have no standard error; the rounding of their means does not count.
     statistics = np.divide(
         distances, errors, out=np.full(RESAMPLES, np.inf), where=errors > _ROUNDING * largest

@@ -17,13 +17,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bentpipe.errors import UsageError
 from bentpipe.text import no_such
 from bentpipe.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    import polars as pl
 
 RESULT_FORMAT_VERSION: Final = 8
 MANIFEST: Final = "manifest.json"
@@ -37,8 +40,6 @@ COMMIT: Final = "commit"
 _ATTEMPTS: Final = 2
 # A result that is replaced again and again cannot be read; each attempt takes milliseconds or more.
 _READS: Final = 20
-
-_SHOWN_TIME: Final = "%Y-%m-%d %H:%M UTC"
 
 Read = TypeVar("Read")
 
@@ -57,7 +58,7 @@ def execution(**more: Any) -> dict[str, Any]:
 def shown_time(ended: object) -> str | None:
     """Return the time of an execution for a message; None if it is unknown."""
     try:
-        return datetime.fromisoformat(str(ended)).astimezone(UTC).strftime(_SHOWN_TIME)
+        return datetime.fromisoformat(str(ended)).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (OverflowError, ValueError):
         return None
 
@@ -93,15 +94,14 @@ def read_unchanged(folder: Path, read: Callable[[], Read]) -> Read:
     """
     for _ in range(_READS):
         before = _identity(folder)
-        failure: UsageError | None = None
         try:
             content = read()
-        except UsageError as error:
-            failure = error
-        if _identity(folder) == before:
-            if failure is not None:
-                raise failure
-            return content
+        except UsageError:
+            if _identity(folder) == before:
+                raise
+        else:
+            if _identity(folder) == before:
+                return content
     raise UsageError(f"{folder}: is being replaced all the time; read it when the runs have ended")
 
 
@@ -259,8 +259,8 @@ def is_stream(path: Path) -> bool:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Name a file or a folder in the error if it cannot be written.
+def writing(path: Path, more: Callable[[], str] = str) -> Iterator[None]:
+    """Name a file or a folder in the error if it cannot be written, with ``more`` at its end.
 
     Raises:
         UsageError: an OSError in the block.
@@ -268,7 +268,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
+        message = f"{path}: cannot be written: {error_text(error)}{more()}"
+        raise UsageError(message) from None
 
 
 @contextmanager
@@ -310,9 +311,16 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
             yield temporary
 
 
-def json_text(data: Any) -> str:
+def json_text(data: Any, *, sort_keys: bool = False) -> str:
     """Return data as the text of a JSON file."""
-    return f"{json.dumps(data, indent=2)}\n"
+    return f"{json.dumps(data, indent=2, sort_keys=sort_keys)}\n"
+
+
+def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame; polars does not tell why it cannot write a file."""
+    buffer = BytesIO()
+    frame.write_parquet(buffer)
+    path.write_bytes(buffer.getbuffer())
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

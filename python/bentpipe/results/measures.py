@@ -61,11 +61,10 @@ def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
     `goodput_of_rows`. Unlike a sum of goodputs over different times, it never exceeds the rate of
     the link. ``flows`` are indices into the plan, at least one.
     """
-    rows = np.asarray(flows, dtype=np.intp)
-    table = result.tables["flows"]
+    table = result.tables["flows"][list(flows)]
     start_ns, until_ns = _spans(table, result.plan, result.manifest["end_ns"])
-    elapsed_ns = until_ns[rows].max() - start_ns[rows].min()
-    return float(rate_bps(table["delivered_bytes"].to_numpy()[rows].sum(), elapsed_ns))
+    delivered_bytes = table["delivered_bytes"].to_numpy().sum()
+    return float(rate_bps(delivered_bytes, until_ns.max() - start_ns.min()))
 
 
 def competing_flows(result: Result) -> dict[str, list[int]]:
@@ -207,9 +206,9 @@ def longest_wait_ns(result: Result) -> float:
 # --- windows of time -----------------------------------------------------------------------------
 
 
-def sampled_bytes(result: Result, direction: int = 0) -> npt.NDArray[np.float64]:
-    """Return the link bytes that a direction sent from each sample to the next."""
-    samples = result.tables["direction_samples"].filter(pl.col("direction") == direction)
+def sampled_bytes(result: Result) -> npt.NDArray[np.float64]:
+    """Return the link bytes that the forward direction sent from each sample to the next."""
+    samples = result.tables["direction_samples"].filter(pl.col("direction") == 0)
     return np.diff(samples["sent_bytes"].to_numpy().astype(np.float64))
 
 
@@ -333,9 +332,10 @@ def capacity_attribution(result: Result) -> pl.DataFrame:
         times_ns = part_times(row)
         rows.append([float(100 * times_ns[name] / elapsed_ns) for name in CAPACITY_PARTS])
     types = {f"{name}_percent": pl.Float64 for name in CAPACITY_PARTS}
-    about = table.select("flow", "name", "direction", "until_ns", from_ns="start_ns")
-    columns = ("flow", "name", "direction", "from_ns", "until_ns")
-    return about.select(columns).hstack(pl.DataFrame(rows, schema=types, orient="row"))
+    about = table.select(
+        "flow", "name", "direction", pl.col("start_ns").alias("from_ns"), "until_ns"
+    )
+    return about.hstack(pl.DataFrame(rows, schema=types, orient="row"))
 
 
 def part_times(row: Mapping[str, int]) -> dict[str, Fraction]:
@@ -394,7 +394,6 @@ def tunnel_measures(result: Result) -> dict[str, float]:
     arrived = total(at_terminals, "repairs_received_packets")
     left = lost - total(at_terminals, "recovered_packets")
     link_bytes = result.directions["received_bytes"][0]
-    waits_ns = [tunnel["order_wait_max_ns"] for tunnel in at_terminals]
     return {
         "loss_before_percent": _ratio(100 * lost, due),
         "loss_after_percent": _ratio(100 * left, due),
@@ -403,7 +402,7 @@ def tunnel_measures(result: Result) -> dict[str, float]:
         "repairs_unsent_percent": _ratio(100 * unsent, repairs + unsent),
         # Of all packets, those that did not wait too.
         "order_wait_mean_ns": _ratio(total(at_terminals, "order_wait_sum_ns"), due),
-        "order_wait_max_ns": float(max(waits_ns)),
+        "order_wait_max_ns": float(max(tunnel["order_wait_max_ns"] for tunnel in at_terminals)),
     }
 
 

@@ -112,10 +112,8 @@ def _selected(frame: pl.DataFrame, metric: MetricRef) -> pl.DataFrame:
         rows = frame.filter(pl.col(column) == metric.name)
         if rows.height:
             return rows
-    allowed: Sequence[str] = [
-        str(name) for column in columns for name in frame[column].unique(maintain_order=True)
-    ]
-    raise UsageError(f"{metric}: name: {choice(metric.name, tuple(dict.fromkeys(allowed)))}")
+    names = (str(name) for column in columns for name in frame[column].unique(maintain_order=True))
+    raise UsageError(f"{metric}: name: {choice(metric.name, tuple(dict.fromkeys(names)))}")
 
 
 def reduced(value: pl.Expr, ref: MetricRef) -> pl.Expr:
@@ -127,13 +125,9 @@ def reduced(value: pl.Expr, ref: MetricRef) -> pl.Expr:
         squares = (value * value).sum()
         fairness = value.sum().pow(2) / (value.count() * squares)
         return pl.when(squares > 0).then(fairness).otherwise(1.0)
-    return {
-        None: value.first(),
-        "min": value.min(),
-        "max": value.max(),
-        "mean": value.mean(),
-        "sum": value.sum(),
-    }[ref.statistic]
+    # The other statistics have the names of polars; without one there is a single value.
+    statistic: pl.Expr = getattr(value, ref.statistic or "first")()
+    return statistic
 
 
 # --- thresholds -----------------------------------------------------------------------------------

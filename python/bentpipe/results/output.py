@@ -21,10 +21,11 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -39,20 +40,19 @@ from bentpipe.results.files import (
     RESULT_FORMAT_VERSION,
     describe,
     described,
-    error_text,
     execution as execution_now,
     has_manifest,
+    json_text,
     kind_of,
     read_execution,
     read_manifest,
     title_of,
     write_files,
+    writing,
 )
 
 _LOCK: Final = "lock"
 _NEW: Final = "new-"
-# The word of a line of /proc/locks that names the file.
-_INODE: Final = 5
 WORK: Final = "work"
 # Filesystems without locks, such as NFS mounted with nolock (flock(2), nfs(5)). There, the last of
 # two writers wins as a whole, and leftovers of killed ones stay.
@@ -72,29 +72,22 @@ class Origin:
     title: str
     file: str = ""
 
-    def is_of(self, manifest: Mapping[str, Any], execution: Mapping[str, Any]) -> bool:
-        """Return whether a result is of this: of the file, or of its name and title.
-
-        The same file may have another path, as in each checkout of a pipeline; without a title
-        nothing shows that it is the same.
-        """
-        file = execution.get(_FILE, "")
-        if file and self.file and file == self.file:
-            return True
-        has_name = not file or not self.file or Path(file).name == Path(self.file).name
-        return has_name and bool(self.title) and title_of(manifest) == self.title
-
     def require(
         self, place: Path | str, manifest: Mapping[str, Any], execution: Mapping[str, Any]
     ) -> None:
-        """Check that the result at a place is of this.
+        """Check that the result at a place is of this: of the file, or of its name and title.
+
+        The same file may have another path, as in each checkout of a pipeline; without a title
+        nothing shows that it is the same.
 
         Raises:
             UsageError: it is of something else.
         """
-        if self.is_of(manifest, execution):
+        file = execution.get(_FILE, "")
+        is_of_file = file != "" and file == self.file
+        has_name = not file or not self.file or Path(file).name == Path(self.file).name
+        if is_of_file or (has_name and self.title != "" and title_of(manifest) == self.title):
             return
-        file = execution.get(_FILE)
         raise UsageError(
             f"{place}: has {described(manifest, execution)}{f' from {file}' if file else ''}; "
             "name another folder, or replace it with --replace"
@@ -106,7 +99,8 @@ class OutputFolder:
 
     Entering creates the folder, locks it and checks that a result would replace no other files;
     ``kind`` is ``run``, ``study``, ``search``, ``sweep`` or ``question``. ``replaced`` is what
-    `write` has replaced, for a message. Files that are not of the old result stay.
+    `write` has replaced, for a message; ``work`` is a folder for unfinished work, which stays until
+    it is removed. Files that are not of the old result stay.
 
     Raises:
         UsageError: the folder is a file, contains something other than a result of this kind,
@@ -117,21 +111,17 @@ class OutputFolder:
         self.path = path
         self.replaced: str | None = None
         self._kind = kind
-        self._origin: Origin | None = None
+        self._origin = Origin("")
         # The target of a symbolic link, which may not exist yet.
         self._folder = Path(os.path.realpath(path))
         self._part = self._folder / PART
+        self.work = self._part / WORK
         self._created = False
         self._descriptor: int | None = None
         self._locked = False
 
-    @property
-    def work(self) -> Path:
-        """Return the path of a folder for unfinished work, which stays until it is removed."""
-        return self._part / WORK
-
     def __enter__(self) -> Self:
-        with self._writing():
+        with writing(self.path, self._kept):
             if self._folder.exists() and not self._folder.is_dir():
                 raise UsageError(f"{self.path}: is a file; --out names a folder")
             self._check()
@@ -185,24 +175,24 @@ class OutputFolder:
             UsageError: the folder cannot be written; an old result is then unchanged.
         """
         stage = self._part / f"{_NEW}{os.getpid()}-{secrets.token_hex(4)}"
-        with self._writing():
+        with writing(self.path, self._kept):
             stage.mkdir(parents=True)
             try:
                 fill(stage)
-                file = self._origin.file if self._origin else ""
-                about_file = {_FILE: file} if file else {}
-                _write_json(stage / EXECUTION, {**(execution or execution_now()), **about_file})
+                about_file = {_FILE: self._origin.file} if self._origin.file else {}
+                facts = {**(execution or execution_now()), **about_file}
+                write_files(stage, {EXECUTION: json_text(facts, sort_keys=True)})
                 files = sorted([*(path.name for path in stage.iterdir()), MANIFEST])
                 about = {"format_version": RESULT_FORMAT_VERSION, **manifest}
                 about |= {"kind": self._kind, "files": files}
-                _write_json(stage / MANIFEST, about)
+                write_files(stage, {MANIFEST: json_text(about, sort_keys=True)})
                 # So that a power failure cannot leave files empty.
                 for path in (*stage.rglob("*"), stage):
-                    _sync(path)
+                    sync(path)
                 replaced = describe(self._folder) if has_manifest(self._folder) else None
                 self._move()
                 stage.rename(self._part / COMMIT)
-                _sync(self._part)
+                sync(self._part)
                 self._move()
             except BaseException:
                 shutil.rmtree(stage, ignore_errors=True)
@@ -261,18 +251,12 @@ class OutputFolder:
             "or name another folder"
         )
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Name the folder, and what it still has, if it cannot be written."""
-        try:
-            yield
-        except OSError as error:
-            kept = ""
-            with suppress(OSError, UsageError):
-                has = has_manifest(self._folder)
-                kept = f"; it still has {describe(self._folder)}" if has else ""
-            message = f"{self.path}: cannot be written: {error_text(error)}{kept}"
-            raise UsageError(message) from None
+    def _kept(self) -> str:
+        """Return what the folder still has, for the message that it cannot be written."""
+        with suppress(OSError, UsageError):
+            if has_manifest(self._folder):
+                return f"; it still has {describe(self._folder)}"
+        return ""
 
     def _move(self) -> None:
         """Move the files of a complete new result into the folder; may be repeated at any point."""
@@ -290,7 +274,7 @@ class OutputFolder:
                         _remove(target)
                     path.rename(target)
             (commit / MANIFEST).rename(self._folder / MANIFEST)
-            _sync(self._folder)
+            sync(self._folder)
         shutil.rmtree(commit)
 
     def _remove_old(self, new: list[str]) -> None:
@@ -357,20 +341,11 @@ def is_being_written(folder: Path) -> bool:
     """
     try:
         inode = (folder / PART / _LOCK).stat().st_ino
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+        locks = Path("/proc/locks").read_text(encoding="ascii")
     except OSError:
         return False
     # NUMBER: FLOCK ADVISORY WRITE PROCESS MAJOR:MINOR:INODE 0 EOF
-    locks = [line.split() for line in lines]
-    return any(
-        len(words) > _INODE and words[1] == "FLOCK" and words[_INODE].endswith(f":{inode}")
-        for words in locks
-    )
-
-
-def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    text = json.dumps(data, indent=2, sort_keys=True)
-    path.write_text(f"{text}\n", encoding="utf-8", newline="\n")
+    return re.search(rf"^\d+: FLOCK .*:{inode} ", locks, re.MULTILINE) is not None
 
 
 def _remove(path: Path) -> None:
@@ -380,7 +355,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write a file or a folder to the disk, so that it outlasts a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
@@ -30,6 +29,7 @@ from bentpipe.results.files import (
     require_format,
     stop_message,
     write_files,
+    write_parquet,
 )
 from bentpipe.results.measures import capacity_attribution, entry_statistics, goodput_of_rows
 from bentpipe.results.output import OutputFolder, opened
@@ -44,13 +44,11 @@ from bentpipe.results.tables import (
     to_pandas,
 )
 from bentpipe.results.verdict import invalid_message, late_windows, verdict
-from bentpipe.text import choice, nearest
+from bentpipe.text import nearest
 from bentpipe.units import format_duration
 
 State: TypeAlias = Literal["completed", "interrupted", "memory_limit_reached", "invalid"]
 
-# What the manifest in a folder has in addition.
-_OF_FOLDER: Final = ("files", "kind")
 _STATES: Final[Mapping[State, str]] = {
     "completed": "completed at",
     "interrupted": "interrupted at",
@@ -313,9 +311,7 @@ class Result:
         Raises:
             UsageError: there is no such table, or pandas is not installed.
         """
-        if table not in TABLES:
-            raise UsageError(f"table: {choice(table, tuple(TABLES))}")
-        return to_pandas(getattr(self, table))
+        return to_pandas(self, table, TABLES)
 
     def save(
         self, folder: str | Path | OutputFolder, *, files: Mapping[str, str | bytes] | None = None
@@ -332,10 +328,7 @@ class Result:
 
         def fill(stage: Path) -> None:
             for name, table in self.tables.items():
-                # polars does not tell why it cannot write a file.
-                buffer = BytesIO()
-                table.write_parquet(buffer)
-                (stage / f"{name}.parquet").write_bytes(buffer.getbuffer())
+                write_parquet(table, stage / f"{name}.parquet")
             write_files(stage, files or {})
 
         out = folder if isinstance(folder, OutputFolder) else Path(folder)
@@ -356,8 +349,7 @@ class Result:
     @classmethod
     def _load(cls, path: Path, events: bool) -> Result:
         manifest = read_manifest(path)
-        if kind_of(manifest) != "run":
-            kind = kind_of(manifest)
+        if (kind := kind_of(manifest)) != "run":
             raise UsageError(f"{path}: holds the result of a {kind}; its report is {path / REPORT}")
         require_format(path, manifest)
         events = events and manifest["plan"]["packet_events"]
@@ -371,7 +363,8 @@ class Result:
                 raise UsageError(
                     f"{path / file}: cannot be read, the result is damaged: {error}"
                 ) from None
-        about = {name: manifest[name] for name in manifest if name not in _OF_FOLDER}
+        # What the manifest in a folder has in addition.
+        about = {name: manifest[name] for name in manifest if name not in {"files", "kind"}}
         return cls(about, tables, read_execution(path))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:

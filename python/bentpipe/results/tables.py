@@ -8,7 +8,7 @@ them from 0, as an index into ``ends_ns``, the ends of the runs in nanoseconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -143,26 +143,28 @@ class Tables(dict[str, pl.DataFrame]):
         return type(self), (dict(self),)
 
 
-def to_pandas(frame: pl.DataFrame) -> Any:
-    """Return a frame as one of pandas; null is NaN, and None among texts.
+def to_pandas(source: object, table: str, allowed: Collection[str]) -> Any:
+    """Return a table of a result or a sweep as a pandas frame; null is NaN, and None among texts.
 
     Integers with nulls become floats, exact up to 2^53. The conversion of polars needs pyarrow, a
     large library.
 
     Raises:
-        UsageError: pandas is not installed.
+        UsageError: the table is none of those that are allowed, or pandas is not installed.
     """
+    if table not in allowed:
+        raise UsageError(f"table: {choice(table, tuple(allowed))}")
+    frame: pl.DataFrame = getattr(source, table)
     try:
         pandas = import_module("pandas")
     except ModuleNotFoundError:
         raise UsageError(
             "to_pandas: pandas is not installed; pip install 'bentpipe[pandas]'"
         ) from None
-    columns = {}
-    for series in frame:
-        columns[series.name] = (
-            series.to_list() if series.dtype == pl.String else series.to_numpy(writable=True)
-        )
+    columns = {
+        series.name: list(series) if series.dtype == pl.String else series.to_numpy(writable=True)
+        for series in frame
+    }
     return pandas.DataFrame(columns)
 
 

@@ -30,14 +30,8 @@ _MAX_R: Final = 100.0
 _MAX_MOS: Final = 4.5
 # The impairment of complete loss (equation 7-29).
 _COMPLETE_LOSS: Final = 95.0
-# What the quality is computed from.
-_MEASURED: Final = (
-    "expected_segments",
-    "lost_packets",
-    "late_packets",
-    "loss_bursts",
-    "play_out_delay_ns",
-)
+# What the quality is computed from, beside the play-out delay.
+COUNTED: Final = ("expected_segments", "lost_packets", "late_packets", "loss_bursts")
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,8 @@ class Quality:
 
 _COLUMNS: Final = (
     *(field.name for field in fields(Quality)),
-    *("mouth_to_ear_ns", "unplayed_percent"),
+    "mouth_to_ear_ns",
+    "unplayed_percent",
 )
 _NONE: Final[dict[str, float | None]] = dict.fromkeys(_COLUMNS)
 
@@ -123,7 +118,7 @@ def call_columns(workloads: Sequence[dict[str, Any]], table: pl.DataFrame) -> li
     """
     calls = [_NONE] * len(workloads)
     if any(workload["kind"] == "voice" for workload in workloads):
-        rows = table.select(_MEASURED).to_dicts()
+        rows = table.select(*COUNTED, "play_out_delay_ns").to_dicts()
         for i, workload in enumerate(workloads):
             if workload["kind"] == "voice":
                 calls[i] = call_quality(workload, rows[i])

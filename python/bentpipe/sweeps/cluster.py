@@ -235,7 +235,7 @@ class DaskBatches(Generic[T]):
         """Cancel all batches."""
         futures = list(self._jobs)
         self._jobs.clear()
-        if futures and self._is_connected():
+        if futures and self.client.status == "running":
             with suppress(OSError, CancelledError):
                 self.client.cancel(futures)
 
@@ -272,7 +272,7 @@ class DaskBatches(Generic[T]):
     def _refresh(self) -> None:
         """Count the threads of the workers from time to time, and check that there are any."""
         now_s = monotonic()
-        if not self._is_connected():
+        if self.client.status != "running":
             raise scheduler_lost()
         if now_s - self._refreshed_s < _REFRESH_S:
             return
@@ -282,9 +282,6 @@ class DaskBatches(Generic[T]):
             self._had_workers_s = now_s
         elif now_s - self._had_workers_s > _NO_WORKERS_S:
             raise MachineError(f"the cluster has had no workers for {_NO_WORKERS_S:.0f} s")
-
-    def _is_connected(self) -> bool:
-        return bool(self.client.status == "running")
 
 
 def threads_by_machine(client: Any) -> dict[str, int]:
@@ -321,14 +318,11 @@ class DaskExecutor(Executor):
                 "a cluster: dask.distributed is not installed; pip install 'bentpipe[cluster]'"
             ) from None
         self._memory_limit = memory_limit
-        self._stack = ExitStack()
-        self._stack.enter_context(silenced())
-        try:
-            self._client = self._connect(self._stack)
+        with ExitStack() as stack:
+            stack.enter_context(silenced())
+            self._client = self._connect(stack)
             self._check_workers()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = stack.pop_all()
 
     @abstractmethod
     def _connect(self, stack: ExitStack) -> Any:

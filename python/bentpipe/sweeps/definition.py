@@ -103,14 +103,11 @@ class UntilCi:
     def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int | None:
         """Return how many seeds to add to a cell, from the flows of its complete runs.
 
-        ``seeds`` is how many it has, failed runs included. None: no run has a value, since no flow
-        has the metric or none ends, and more runs would not change that. The interval is by
-        Student's t distribution. Its width shrinks with the square root of the runs, so that their
-        number for the wanted width is known approximately.
+        ``seeds`` is how many it has, failed runs included; the caller applies ``max_seeds``. None:
+        no run has a value, since no flow has the metric or none ends, and more runs would not
+        change that. The interval is by Student's t distribution. Its width shrinks with the square
+        root of the runs, so that their number for the wanted width is known approximately.
         """
-        left = self.max_seeds - seeds
-        if left <= 0:
-            return 0
         of_run = pl.col(self.metric).cast(pl.Float64).mean()
         runs = with_unfinished(flows).group_by("run", maintain_order=True).agg(of_run)
         values = runs.filter(pl.col(self.metric).is_finite())[self.metric].to_list()
@@ -118,7 +115,7 @@ class UntilCi:
             return None
         half_width = mean_half_width(values)
         if half_width is None:
-            return min(seeds * (_GROWTH - 1), left)
+            return seeds * (_GROWTH - 1)
         mean = abs(sum(values) / len(values))
         if half_width <= self.width * mean:
             return 0
@@ -126,7 +123,7 @@ class UntilCi:
         if mean > 0:
             # Of ``seeds``, not of the values: of the new runs as many are likely to fail.
             wanted = min(wanted, math.ceil(seeds * (half_width / (self.width * mean)) ** 2))
-        return min(max(wanted - seeds, 1), left)
+        return max(wanted - seeds, 1)
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,14 @@ class Definition:
             UsageError: there are no seeds, one is out of range, or one is there twice.
         """
         chosen = seeds_of(scenario, seeds)
-        return cls(scenario, points, chosen, _cells_of(scenario, points, progress), **more)
+        document = Document(data=scenario.to_dict(), source="scenario")
+        cells: list[Cell] = []
+        for number in range(len(points)):
+            plan = Plan.resolve(Scenario.from_document(document, points.settings(number)))
+            cells.append(Cell(plan.scenario, plan.text, plan.warnings))
+            if progress is not None:
+                progress(len(cells), len(points))
+        return cls(scenario, points, chosen, cells, **more)
 
     @property
     def plan_sha256(self) -> str:
@@ -203,19 +207,6 @@ class Definition:
             keep_runs=data["keep_runs"],
             engine=data["engine"],
         )
-
-
-def _cells_of(
-    base: Scenario, points: Points, progress: Callable[[int, int], None] | None = None
-) -> list[Cell]:
-    document = Document(data=base.to_dict(), source="scenario")
-    cells: list[Cell] = []
-    for number in range(len(points)):
-        plan = Plan.resolve(Scenario.from_document(document, points.settings(number)))
-        cells.append(Cell(plan.scenario, plan.text, plan.warnings))
-        if progress is not None:
-            progress(len(cells), len(points))
-    return cells
 
 
 def check_count(seeds: int) -> None:

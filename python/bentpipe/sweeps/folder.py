@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,14 +36,14 @@ from bentpipe.results.files import (
     EXECUTION,
     MANIFEST,
     PART,
-    error_text,
     execution,
     has_manifest,
     kind_of,
     read_manifest,
     utc_now,
+    writing,
 )
-from bentpipe.results.output import Origin, OutputFolder
+from bentpipe.results.output import Origin, OutputFolder, sync
 from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
 from bentpipe.sweeps.definition import Definition
@@ -83,6 +83,7 @@ class SweepFolder:
         self.path = Path(path) if self.storage is None else self.storage.local_folder
         self._temporary = temporary
         self.output = OutputFolder(self.path, kind=KIND)
+        self._work = self.output.work
         self._origin = Origin("")
         self._resume = resume
         self._stack = ExitStack()
@@ -124,10 +125,6 @@ class SweepFolder:
         self.output.claim(origin, replace=replace)
         if not replace and self.storage is not None and self.storage.manifest:
             origin.require(self.storage.url, self.storage.manifest, self.storage.execution)
-
-    @property
-    def _work(self) -> Path:
-        return self.output.work
 
     def _remove_local(self) -> None:
         """Remove the folder of this machine when the results are in the shared storage."""
@@ -180,17 +177,15 @@ class SweepFolder:
             "started": self._started,
             "origin": vars(self._origin),
         }
-        with self._naming_errors():
+        with self._writing():
             self._work.mkdir(parents=True, exist_ok=True)
             # Of an earlier sweep that was killed while they were removed.
             shutil.rmtree(self._work / _KEPT, ignore_errors=True)
             (self._work / JOURNAL).unlink(missing_ok=True)
             # Complete or absent, also if the process is killed or the power fails.
             part = self._work / f"{DEFINITION}.part"
-            with part.open("w", encoding="utf-8") as file:
-                json.dump(about, file)
-                file.flush()
-                os.fsync(file.fileno())
+            part.write_text(json.dumps(about), encoding="utf-8")
+            sync(part)
             part.replace(self._work / DEFINITION)
             self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 
@@ -222,7 +217,7 @@ class SweepFolder:
                     f"{source}: has changed since the sweep in {self.path} began; restore it, or "
                     "start again in a new folder"
                 )
-        with self._naming_errors():
+        with self._writing():
             self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
         for run in self.journal.runs(FAILURE):
             if json.loads(self.journal.read(run))["kind"] in _RETRIED:
@@ -236,14 +231,8 @@ class SweepFolder:
             )
         return definition
 
-    @contextmanager
-    def _naming_errors(self) -> Iterator[None]:
-        """Turn an error of the operating system into a message with the folder and the advice."""
-        try:
-            yield
-        except OSError as error:
-            message = f"{self.path}: cannot be written: {error_text(error)}"
-            raise UsageError(f"{message}{self.advice}") from None
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self.path, lambda: self.advice)
 
     def add(self, run: Run, ended: bytes | BentpipeError, result: Result | None = None) -> None:
         """Keep the record of a complete run, and its result, or the error of a failed one.
@@ -256,7 +245,7 @@ class SweepFolder:
             kinds = (name for name, error in _ERRORS.items() if isinstance(record, error))
             failure = {"kind": next(kinds, "internal"), "message": str(record)}
             kind, record = FAILURE, json.dumps(failure).encode()
-        with self._naming_errors():
+        with self._writing():
             if result is not None:
                 result.save(self._work / _KEPT / run_name(run))
             self.journal.append(run, kind, record)

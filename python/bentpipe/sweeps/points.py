@@ -114,10 +114,7 @@ class Points(Sequence[tuple[Any, ...]]):
     def settings(self, number: int) -> list[Setting]:
         """Return the values of a point, as settings of a scenario."""
         locations = [location for axis in self.axes for location in axis.locations]
-        return [
-            Setting(*arguments)
-            for arguments in zip(self.paths, self[number], locations, strict=True)
-        ]
+        return list(map(Setting, self.paths, self[number], locations))
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the axes as plain data."""
@@ -166,11 +163,10 @@ def vary_option(text: str) -> Axis:
     path, rest = split_setting(text, "--vary", _EXAMPLE)
     location = SourceLocation(f"--vary {text}")
     try:
-        return axis({path: read_values(rest)}, [location])
-    except ScenarioError:
-        raise
+        values = read_values(rest)
     except UsageError as error:
         raise location.error(str(error), (path,)) from None
+    return axis({path: values}, [location])
 
 
 def read_values(text: str) -> list[Any]:
@@ -346,9 +342,7 @@ def _text(number: Fraction, *, unit: str, factor: int, base: str) -> str:
     It is rounded to the base unit.
     """
     value = round(number)
-    quotient = Fraction(value, factor)
-    decimal = Decimal(quotient.numerator) / Decimal(quotient.denominator)
-    plain = f"{decimal:f}"
+    plain = f"{Decimal(value) / factor:f}"
     text = plain.rstrip("0").rstrip(".") if "." in plain else plain
-    is_exact = Fraction(text) == quotient and len(text) <= _DIGITS
+    is_exact = Fraction(text) * factor == value and len(text) <= _DIGITS
     return f"{text} {unit}" if is_exact else f"{value} {base}"

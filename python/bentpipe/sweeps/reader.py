@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,9 +23,6 @@ from bentpipe.results.tables import Frame, to_pandas
 from bentpipe.sweeps.folder import run_name
 from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.tables import FAILURES, RUNS, TABLES
-from bentpipe.text import choice
-
-_FRAMES = ("flows", "directions", "runs", "failures")
 
 
 @dataclass(frozen=True)
@@ -134,9 +131,7 @@ class Sweep:
         Raises:
             UsageError: there is no such table, or pandas is not installed.
         """
-        if table not in _FRAMES:
-            raise UsageError(f"table: {choice(table, _FRAMES)}")
-        return to_pandas(getattr(self, table))
+        return to_pandas(self, table, ("flows", "directions", "runs", "failures"))
 
     def _repr_html_(self) -> str:
         """Show the flows of all runs, for notebooks."""
@@ -180,14 +175,8 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame()
     keys, metrics = flows.columns[1 : flows.columns.index("seed")], cell_metrics()
     of_flows = [name for name, metric in metrics.items() if metric.table == "flows"]
-    forward = directions.filter(pl.col("direction") == "forward").select(
-        "run",
-        *(
-            pl.col(metric.name).alias(name)
-            for name, metric in metrics.items()
-            if name not in of_flows
-        ),
-    )
+    of_directions = {name: metric.name for name, metric in metrics.items() if name not in of_flows}
+    forward = directions.filter(pl.col("direction") == "forward").select("run", **of_directions)
     of_runs = (
         with_unfinished(flows)
         .group_by("run", maintain_order=True)
@@ -208,10 +197,10 @@ def cell_means(flows: pl.DataFrame, directions: pl.DataFrame) -> pl.DataFrame:
     return cells.select(*keys, "runs", *(column for of_metric in columns for column in of_metric))
 
 
-_quantile = cache(lambda count: t_quantile((1 + CONFIDENCE) / 2, count - 1))
-
-
 def _half_width(cells: pl.DataFrame, name: str) -> pl.Series:
     pairs = zip(cells[f"{name}_runs"], cells[f"{name}_deviation"], strict=True)
-    widths = [None if d is None else _quantile(count) * d / math.sqrt(count) for count, d in pairs]
+    widths = [
+        None if d is None else t_quantile((1 + CONFIDENCE) / 2, count - 1) * d / math.sqrt(count)
+        for count, d in pairs
+    ]
     return pl.Series(f"{name}_half_width", widths, dtype=pl.Float64)

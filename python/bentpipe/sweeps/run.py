@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -27,7 +26,7 @@ from bentpipe.sweeps.folder import Storage, SweepFolder, run_name
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.points import Points, axis
 from bentpipe.sweeps.reader import Sweep
-from bentpipe.sweeps.tables import Keys, decoded, flow_schema, rows_of, unpack
+from bentpipe.sweeps.tables import Keys, decoded, rows_of, unpack
 from bentpipe.text import choice
 
 RUNS_MAX: Final = 1_000_000
@@ -88,9 +87,9 @@ class SweepRun:
                 raise UsageError(
                     f"max_seeds: read {most}; each cell has {len(definition.seeds)} seeds at first"
                 )
-            plan = definition.cells[0].plan
-            schema = flow_schema(plan.data, plan.entries)
-            numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
+            # Of no runs: its columns are known before there are any.
+            flows = rows_of(unpack([]), definition.cells[0].plan)["flows"].drop("run")
+            numeric = tuple(name for name, dtype in flows.schema.items() if dtype.is_numeric())
             if (metric := definition.until_ci.metric) not in numeric:
                 raise UsageError(f"metric: {choice(metric, numeric)}")
 
@@ -194,12 +193,12 @@ class SweepRun:
             records = [journal.read(run) for run in runs if journal.kind(run) == RESULT]
             more: int | None = 0
             if records:
-                flows = rows_of(unpack(records), cell.plan.data, cell.plan.entries)["flows"]
-                more = replace(until, max_seeds=sys.maxsize).missing_seeds(flows, len(seeds))
+                flows = rows_of(unpack(records), cell.plan)["flows"]
+                more = until.missing_seeds(flows, len(seeds))
                 self.cells_without_value += more is None
-                left = until.max_seeds - len(seeds)
-                self.cells_too_wide += bool(more) and left <= 0
-                more = more and max(min(more, left), 0)
+                left = max(until.max_seeds - len(seeds), 0)
+                self.cells_too_wide += bool(more) and left == 0
+                more = more and min(more, left)
             if not more:
                 self._narrow.add(point)
                 continue
@@ -310,12 +309,9 @@ def simulate_together(
         ]
         if not outcomes:
             raise
-    by_scenario: list[list[Outcome]] = [[] for _ in scenarios]
-    for outcome in outcomes:
-        number, of = divmod(outcome.index, count)
-        by_scenario[of].append(replace(outcome, index=number))
-    pairs = zip(definitions, by_scenario, strict=True)
-    return [_sweep(definition, started, of_scenario) for definition, of_scenario in pairs]
+    # Outcomes are in the order of the jobs, and each seed has one of every scenario.
+    numbered = [replace(outcome, index=outcome.index // count) for outcome in outcomes]
+    return [_sweep(definitions[i], started, numbered[i::count]) for i in range(count)]
 
 
 def _definition_in_memory(base: Scenario, points: Points, seeds: Sequence[int]) -> Definition:

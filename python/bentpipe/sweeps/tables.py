@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from io import BytesIO
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,7 +22,9 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.errors import UnitError
+from bentpipe.plan.plan import Plan
 from bentpipe.quantities import QUANTITIES
+from bentpipe.results.files import write_parquet
 from bentpipe.results.metric_values import ThresholdCheck, metric_values, of_runs
 from bentpipe.results.tables import decode_tables, table_rows
 from bentpipe.scenario.metric_ref import read_threshold
@@ -51,25 +52,20 @@ def raw_columns(frame: pl.DataFrame) -> dict[str, tuple[str, bytes, bytes | None
     for series in frame:
         values, valid = series.fill_null(0).to_numpy(), series.is_not_null().to_numpy()
         validity = None if valid.all() else valid.astype(np.uint8).tobytes()
-        columns[series.name] = (_NAMES[str(series.dtype)], values.tobytes(), validity)
+        # Such as u8 and f64.
+        dtype = f"{values.dtype.kind}{8 * values.dtype.itemsize}"
+        columns[series.name] = (dtype, values.tobytes(), validity)
     return columns
 
 
-_NAMES: Final = {"UInt8": "u8", "UInt32": "u32", "UInt64": "u64", "Float64": "f64"}
-
-
-def rows_of(
-    tables: Mapping[str, pl.DataFrame],
-    plan: Mapping[str, Any],
-    entries: Sequence[Mapping[str, Any]],
-) -> dict[str, pl.DataFrame]:
+def rows_of(tables: Mapping[str, pl.DataFrame], plan: Plan) -> dict[str, pl.DataFrame]:
     """Return the rows of flows and of directions of runs of one plan, derived columns included.
 
     They are those of `Result.flows` and `Result.directions`, with ``run`` in front. ``tables`` are
     those of `unpack`.
     """
     ends_ns = tables[_RUNS]["end_ns"].to_list()
-    return {name: table_rows(name, tables, plan, entries, ends_ns) for name in TABLES}
+    return {name: table_rows(name, tables, plan.data, plan.entries, ends_ns) for name in TABLES}
 
 
 class Decoded(NamedTuple):
@@ -124,12 +120,7 @@ def decode(
     """Return runs, each with its number, from their records."""
     runs, tables = [run for _, run in numbered], unpack(records)
     frame = keys.runs(runs, [number for number, _ in numbered])
-    return Decoded(cell, runs, frame, tables, rows_of(tables, cell.plan.data, cell.plan.entries))
-
-
-def flow_schema(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.Schema:
-    """Return the columns of the rows of flows, without ``run``, and their types."""
-    return rows_of(unpack([]), plan, entries)["flows"].drop("run").schema
+    return Decoded(cell, runs, frame, tables, rows_of(tables, cell.plan))
 
 
 class Keys:
@@ -168,6 +159,12 @@ class Keys:
                 pl.Series("seed", [run.seed for run in runs], dtype=pl.UInt64),
             ]
         )
+
+
+def varied_fields(columns: Sequence[str]) -> list[str]:
+    """Return the fields among the columns of `Keys`, without the numbers of quantities."""
+    numbers = {f"{column}_{unit}" for column in columns for unit, _, _ in QUANTITIES}
+    return [column for column in columns if column not in numbers]
 
 
 def text_of(value: Any) -> str:
@@ -352,15 +349,10 @@ def partition_paths(points: Points) -> list[str]:
         if axis.kind == "latin_hypercube" or folders * len(axis.rows) > _PARTITIONS_MAX:
             continue
         segments = [
-            _segment(path, value)
-            for row in axis.rows
-            for path, value in zip(axis.paths, row, strict=True)
+            _segment(*pair) for row in axis.rows for pair in zip(axis.paths, row, strict=True)
         ]
-        if any(types[path].is_float() for path in axis.paths):
-            continue
-        if all(
-            len(segment) <= _NAME_BYTES_MAX and not segment.endswith("=") for segment in segments
-        ):
+        are_names = all(len(name) <= _NAME_BYTES_MAX and name[-1] != "=" for name in segments)
+        if are_names and not any(types[path].is_float() for path in axis.paths):
             paths += axis.paths
             folders *= len(axis.rows)
     return paths
@@ -368,10 +360,3 @@ def partition_paths(points: Points) -> list[str]:
 
 def _segment(path: str, value: Any) -> str:
     return f"{quote(path, safe='.*')}={quote(text_of(value), safe='')}"
-
-
-def write_parquet(frame: pl.DataFrame, path: Path) -> None:
-    """Write a frame; polars does not tell why it cannot write a file."""
-    buffer = BytesIO()
-    frame.write_parquet(buffer)
-    path.write_bytes(buffer.getbuffer())
