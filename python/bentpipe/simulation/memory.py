@@ -7,8 +7,9 @@ seed and limit stop at the same event everywhere. Only the default limit depends
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -81,13 +82,10 @@ def default_limit() -> int:
 
 
 def _of_machine() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                return 1024 * int(value.split()[0])
-    except (OSError, ValueError, IndexError):
-        pass
+    with suppress(OSError, ValueError):
+        meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
+        if available := re.search(r"^MemAvailable: *(\d+) kB$", meminfo, re.MULTILINE):
+            return 1024 * int(available[1])
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
