@@ -195,9 +195,12 @@ Segments = Annotated[Number, Unit("_segments")]
 Count = Annotated[int, Field(ge=1, le=units.LARGEST)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-
-
 QueueClass = Annotated[int, Field(ge=0, le=255)]
+
+T = TypeVar("T")
+# JSON and YAML have lists; the records hold tuples, so that they are immutable.
+ListOf = Annotated[tuple[T, ...], Field(strict=False)]
+NonEmptyListOf = Annotated[ListOf[T], Field(min_length=1)]
 
 _PERCENT: Final = re.compile(r"^\s*(\d+(\.\d*)?|\.\d+)\s*%\s*$", re.ASCII)
 
@@ -438,7 +441,6 @@ class ByForm:
         return core_schema.tagged_union_schema(choices, form_of)
 
 
-T = TypeVar("T")
 P = TypeVar("P")
 L = TypeVar("L")
 
