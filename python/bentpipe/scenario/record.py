@@ -202,14 +202,10 @@ T = TypeVar("T")
 ListOf = Annotated[tuple[T, ...], Field(strict=False)]
 NonEmptyListOf = Annotated[ListOf[T], Field(min_length=1)]
 
-_PERCENT: Final = re.compile(r"^\s*(\d+(\.\d*)?|\.\d+)\s*%\s*$", re.ASCII)
-
 
 def share_of(text: str) -> float:
     """Return a share of 0 to 1 from a checked text such as ``"0.5 %"``."""
-    match = _PERCENT.match(text)
-    assert match is not None, f"{text} was not checked"
-    return float(match[1]) / 100
+    return units.fraction(text, "share")
 
 
 def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema]:
@@ -218,7 +214,7 @@ def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema
     def read(value: object) -> object:
         if value in words:
             return value
-        if not isinstance(value, str) or _PERCENT.match(value) is None:
+        if not isinstance(value, str) or units.PERCENTAGE.match(value) is None:
             others = "".join(f'"{word}", ' for word in words) + ("or " if words else "")
             raise refusal(
                 f'read {shown(value)}; expected {others}a percentage, such as "{example}"'
@@ -227,7 +223,7 @@ def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema
             raise refusal(f'read "{value}"; must be at most 100 %')
         return value
 
-    pattern = "|".join([_PERCENT.pattern, *(f"^{word}$" for word in words)])
+    pattern = "|".join([units.PERCENTAGE.pattern, *(f"^{word}$" for word in words)])
     schema = {"type": "string", "pattern": pattern, "examples": [*words, example]}
     return BeforeValidator(read), WithJsonSchema(schema)
 
