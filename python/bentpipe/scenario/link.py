@@ -199,9 +199,6 @@ Outages = Annotated[Outage | ListOf[OutageAt], ByForm()]
 
 _SPACE: Final[tuple[BaseUnit, ...]] = ("bytes", "link_bytes", "packets")
 
-Classes = Annotated[int, Field(ge=1, le=255)]
-Queues = Annotated[int, Field(ge=1, le=65_536)]
-
 
 class _Queue(Record):
     """The fields of all disciplines."""
@@ -301,7 +298,7 @@ class FqCoDel(_Queue):
     Set it to the largest common round-trip time."""
     quantum: PositiveSize = units.size("1514 B")  # RFC 8290, 5.2.4: an Ethernet frame
     """The IP bytes that a flow may send per round."""
-    queues: Queues = 1024  # RFC 8290, 5.2.5
+    queues: Annotated[int, Field(ge=1, le=65_536)] = 1024  # RFC 8290, 5.2.5
     """The number of queues that flows are hashed into."""
     ecn: bool = True  # as tc-fq_codel(8)
     """Mark packets of ECN-capable flows (RFC 3168) instead of dropping them."""
@@ -358,7 +355,8 @@ class StrictPriority(_Queue):
 
     discipline: Literal["strict_priority"] = "strict_priority"
     """``strict_priority``. The limit is that of each class."""
-    classes: Classes = 8  # as many as IP precedence and IEEE 802.1Q have
+    # As many as IP precedence and IEEE 802.1Q have.
+    classes: Annotated[int, Field(ge=1, le=255)] = 8
     """The number of classes; the ``priority`` of a flow is from 0 to one less."""
 
 
