@@ -113,10 +113,8 @@ def _of_groups() -> Iterator[int]:
             continue
         group = root / path.strip("/")
         for folder in (group, *group.parents):
-            if folder == root or root in folder.parents:
-                left = _left(folder, *names)
-                if left is not None:
-                    yield left
+            if folder.is_relative_to(root) and (left := _left(folder, *names)) is not None:
+                yield left
 
 
 def _left(folder: Path, limit_name: str, used_name: str) -> int | None:
