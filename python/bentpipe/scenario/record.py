@@ -381,8 +381,7 @@ class Record(BaseModel):
         for reason in self._contradictions():
             raise refusal(reason)
         # A file needs the name of its kind, so a record made in Python writes it, too.
-        fields = self.__dict__
-        self.model_fields_set.update(tag for tag in TAGS if fields.get(tag) is not None)
+        self.model_fields_set.update(tag for tag in TAGS if self.__dict__.get(tag) is not None)
         return self
 
     is_indivisible: ClassVar[bool] = False

@@ -148,8 +148,7 @@ def memory_message(plan: Plan, result: Result) -> str:
 def advice(plan_json: str) -> str:
     """Return what is expected to take most memory in a run of a plan, and how to reduce it."""
     parts: dict[str, Any] = dict(_core.memory_estimate(plan_json))
-    part = max(_ADVICE, key=lambda name: int(parts[name]))
-    what, how = _ADVICE[part]
+    what, how = _ADVICE[max(_ADVICE, key=lambda name: int(parts[name]))]
     return f"Most is for {what}: {how}; or raise --memory-limit (memory_limit in Python)"
 
 
