@@ -24,7 +24,6 @@ TCP: Final = ("bulk", "request_response", "video", "web_page", "channel")
 UDP: Final = ("constant_rate", "voice", "conference")
 EXCHANGES: Final = ("request_response", "channel")
 PAGES: Final = ("web_page",)
-VIDEO: Final = ("video",)
 CALLS: Final = ("voice",)
 # The tables with rows of flows of some kinds.
 KINDS_OF_ROWS: Final[Mapping[str, tuple[str, ...]]] = {

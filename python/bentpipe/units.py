@@ -46,7 +46,7 @@ _QUANTITY: Final = re.compile(
     re.DOTALL | re.ASCII,
 )
 
-_PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
+PERCENTAGE: Final = re.compile(r"^\s*(\d+(\.\d*)?|\.\d+)\s*%\s*$", re.ASCII)
 _SI: Final[dict[str, int]] = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
@@ -254,7 +254,7 @@ def fraction(text: str, name: str) -> float:
     Raises:
         UsageError: it is no percentage; the message begins with ``name``.
     """
-    match = _PERCENTAGE.fullmatch(text)
+    match = PERCENTAGE.match(text)
     if match is None:
         raise UsageError(f'{name}: read "{text}"; expected a percentage, such as "0.5%"')
     return float(match[1]) / 100

@@ -69,22 +69,24 @@ def directions_plan(
     if any(value is None for values in properties.values() for value in values.values()):
         return []
     largest, ends = largest_flow_packet_bytes(flows), scenario.gateways
+    round_trip_ns = sum(max(series_values(values["delay_ns"])) for values in properties.values())
     resolved: dict[DirectionName, Part] = {}
-    for name, product in _bdp_bytes(properties).items():
+    for name, values in properties.items():
+        path, rate_bps = ("link", name), max(series_values(values["rate_bps"]))
         gateway = ends.hub if name == "forward" else ends.terminal
         packet_bytes = max(largest[name], largest_packet_bytes(gateway))
         framing = framing_plan(complete[name].framing or "none")
         framing["header_bytes"] += bridged_bytes
         reference = Reference(
-            bdp_bytes=product,
-            rate_bps=max(series_values(properties[name]["rate_bps"])),
+            bdp_bytes=Fraction(rate_bps * round_trip_ns, _BIT_NS_PER_BYTE_S),
+            rate_bps=rate_bps,
             ip_packet_bytes=packet_bytes,
             link_packet_bits=frame_bits(framing, packet_bytes),
         )
         queue = complete[name].queue or DropTail()
-        plan = errors.call(queue_plan, queue, reference, ("link", name, "queue"))
+        plan = errors.call(queue_plan, queue, reference, (*path, "queue"))
         if plan is not None:
-            values, path = {**properties[name], "framing": framing, "queue": plan}, ("link", name)
+            values |= {"framing": framing, "queue": plan}
             resolved[name] = Part(values, path, origins_of(complete[name], path))
             copies = link.terminals if name == "return" else 1
             errors.call(refuse_many_steps, resolved[name], copies, path)
@@ -108,24 +110,6 @@ def _with_terminals(
         *((back, {"name": name, "from": n, "to": [branch(0)]}) for n, name in enumerate(names, 1)),
     ]
     return [Part(end | wire, wire.path, wire.origins) for wire, end in ends]
-
-
-def _bdp_bytes(
-    directions: Mapping[DirectionName, Mapping[str, Any]],
-) -> dict[DirectionName, Fraction]:
-    """Return the bandwidth-delay product of each direction, in link bytes.
-
-    It is the highest rate of the direction times the sum of the highest delays of both.
-    """
-    round_trip_ns = sum(
-        max(series_values(direction["delay_ns"])) for direction in directions.values()
-    )
-    return {
-        name: Fraction(
-            max(series_values(direction["rate_bps"])) * round_trip_ns, _BIT_NS_PER_BYTE_S
-        )
-        for name, direction in directions.items()
-    }
 
 
 def complete_directions(link: Link) -> dict[DirectionName, Direction]:
@@ -217,7 +201,11 @@ _LIMIT_NAMES: Final = {
 
 @dataclass(frozen=True)
 class Reference:
-    """The sizes and rates that the queue limit of a direction depends on."""
+    """The sizes and rates that the queue limit of a direction depends on.
+
+    ``bdp_bytes`` is the bandwidth-delay product in link bytes: the highest rate of the direction
+    times the sum of the highest delays of both.
+    """
 
     bdp_bytes: Fraction
     rate_bps: int

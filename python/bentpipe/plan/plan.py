@@ -174,6 +174,7 @@ def _check_plan(plan: Plan, errors: PlanningErrors) -> None:
     while numbers:
         try:
             _core.validate(text)
+            return
         except _core.PlanError as error:
             refused = list(error.path)
             if refused[:1] != ["flows"] or len(refused) == 1:
@@ -186,8 +187,6 @@ def _check_plan(plan: Plan, errors: PlanningErrors) -> None:
             numbers = [other for other in numbers if of_entry[other] != of_entry[number]]
             flows = [plan.data["flows"][other] for other in numbers]
             text = json.dumps({**plan.data, "flows": flows})
-        else:
-            return
 
 
 def error_of(plan: Plan, refused: Sequence[str], reason: str) -> PlanningError:

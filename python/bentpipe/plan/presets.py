@@ -91,11 +91,8 @@ def link_document(link: str | Mapping[str, Any]) -> scenario.Document:
         hint = f'; did you mean "{file}"?' if file else ""
         raise UsageError(f"link: there is no such file; {choice(link, presets)}{hint}")
     # Programs make the traffic of a lab; these fields only complete the scenario.
-    whole = {
-        "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
-        "duration": _EVENTS_LAST,
-    }
-    document.data.update({key: value for key, value in whole.items() if key not in document.data})
+    document.data.setdefault("traffic", [{"kind": "bulk", "direction": "forward", "size": "1 B"}])
+    document.data.setdefault("duration", _EVENTS_LAST)
     return document
 
 

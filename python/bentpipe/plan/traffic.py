@@ -82,6 +82,8 @@ def flow_plans(
         message = f"has {total} flows; at most {MAX_FLOWS} are allowed"
         errors.found.append(PlanningError(("traffic",), message))
         return []
+    terminal_paths = scenario.link.terminal_paths
+    priorities = {p.terminal: p.priority for p in terminal_paths if p.priority is not None}
     plans: list[Part] = []
     unnamed: Counter[str] = Counter()
     conferences = 0
@@ -96,13 +98,7 @@ def flow_plans(
         errors.call(hosts.check, "island", flow.island_host, path)
         if starts is None or workload is None or len(errors.found) > errors_before:
             continue
-        written = "priority" in flow.model_fields_set
-        paths = () if written else scenario.link.terminal_paths
-        priorities = {
-            terminal_path.terminal: terminal_path.priority
-            for terminal_path in paths
-            if terminal_path.priority is not None
-        }
+        of_terminals = {} if "priority" in flow.model_fields_set else priorities
         jitter_ns = _start_jitter_ns(flow, copies, workload)
         origins = origins_of(flow, path)
         conferences += flow.kind == "conference"
@@ -116,7 +112,7 @@ def flow_plans(
                 "start_jitter_ns": jitter_ns,
                 "world_host": hosts.chosen("world", flow.world_host, place),
                 "island_host": hosts.chosen("island", flow.island_host, place),
-                "priority": priorities.get(1 + copy.terminal, flow.priority),
+                "priority": of_terminals.get(1 + copy.terminal, flow.priority),
                 # A PEP passes datagrams unchanged anyway.
                 "splittable": flow.splittable if isinstance(flow, TcpEnds) else True,
                 "workload": _with_duration(workload, stop_ns - start_ns),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, pairwise
@@ -185,12 +186,8 @@ def _concurrent(flows: Sequence[Part]) -> int:
     """Return the largest number of flows of one entry that send at the same time."""
     starts = sorted(flow["start_ns"] for flow in flows)
     duration_ns: int = flows[0]["workload"]["duration_ns"]
-    first = most = 0
-    for last, start_ns in enumerate(starts):
-        while starts[first] + duration_ns <= start_ns:
-            first += 1
-        most = max(most, last - first + 1)
-    return most
+    ended_counts = (bisect(starts, start_ns - duration_ns) for start_ns in starts)
+    return max(started - ended for started, ended in enumerate(ended_counts, start=1))
 
 
 def _expansion(payload_bytes: int, direction: Part, plan: Mapping[str, Any]) -> float:
@@ -384,17 +381,15 @@ def _window_limited(plan: Plan) -> list[Part]:
 def _room_packets(direction: Part, packet_bytes: int) -> int:
     """Return how many packets fit into a queue; `sys.maxsize` without a limit."""
     limit, packet_bits = direction["queue"]["limit"], frame_bits(direction["framing"], packet_bytes)
-    match limit["unit"]:
-        case "packets":
-            return int(limit["value"])
-        case "bytes":
-            return int(limit["value"] // packet_bytes)
-        case "link_bytes":
-            return int(limit["value"] * BITS_PER_BYTE // packet_bits)
-        case "time_ns":
-            rate_bps = max(series_values(direction["rate_bps"]))
-            return int(limit["value"] * rate_bps // (packet_bits * NS_PER_S))
-    return sys.maxsize
+    value, rate_bps = limit.get("value", sys.maxsize), max(series_values(direction["rate_bps"]))
+    packets: dict[str, int] = {
+        "packets": value,
+        "bytes": value // packet_bytes,
+        "link_bytes": value * BITS_PER_BYTE // packet_bits,
+        "time_ns": value * rate_bps // (packet_bits * NS_PER_S),
+        "unlimited": value,
+    }
+    return packets[limit["unit"]]
 
 
 # --- queues that settings change ----------------------------------------------------------------
@@ -440,10 +435,8 @@ def _about_gaps(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
 
     Files that have rows for changes only are left out: they have no gaps.
     """
-    for direction, data in zip(
-        plan.scenario.link.directions().items(), plan.data["directions"], strict=False
-    ):
-        name, written = direction
+    directions = plan.scenario.link.directions().items()
+    for (name, written), data in zip(directions, plan.data["directions"], strict=False):
         for field, series in _SERIES.items():
             steps = data[series].get("steps", ())
             if not isinstance(getattr(written, field), TimeSeries) or len(steps) < _MIN_ROWS:

@@ -86,8 +86,7 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
     for name, option in preset.options.items():
         chosen: Any = options.get(name, option.default)
         change = option.frames[option.allowed.index(chosen)]
-        header_bytes = plan["header_bytes"] + change.get("header_bytes", 0)
-        plan |= {**change, "header_bytes": header_bytes}
+        plan |= {**change, "header_bytes": plan["header_bytes"] + change.get("header_bytes", 0)}
     plan["expansion"] = list(Fraction(*plan["expansion"]).as_integer_ratio())
     return copy.deepcopy(plan)
 

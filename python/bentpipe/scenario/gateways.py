@@ -17,6 +17,8 @@ from bentpipe.scenario.record import (
     AdaptiveOrPercent,
     Duration,
     DurationOrNone,
+    ListOf,
+    NonEmptyListOf,
     Packets,
     Percent,
     PositiveSize,
@@ -72,7 +74,7 @@ class Tunnel(Record):
     """The size of the smallest packet that is coded, in IP bytes."""
     uncoded_first: Size = units.size("0 B")
     """The bytes at the beginning of each flow that are not coded."""
-    classes: Annotated[tuple[QueueClass, ...], Field(strict=False, min_length=1)] | None = None
+    classes: NonEmptyListOf[QueueClass] | None = None
     """The priorities of the flows whose packets are coded; by default all."""
     titration: Titration = "titrated"
     """When repair is sent: ``titrated`` while the queue of the link holds less than ``threshold``,
@@ -176,7 +178,7 @@ class Aggregator(Record):
     of them share a frame of 1500 bytes."""
     hold_time: Duration = units.duration("5 ms")
     """The maximum time that a packet waits for others."""
-    classes: Annotated[tuple[QueueClass, ...], Field(strict=False, min_length=1)] | None = None
+    classes: NonEmptyListOf[QueueClass] | None = None
     """The priorities of the flows whose packets are aggregated; by default all. Packets of
     different priorities never share a frame."""
 
@@ -236,7 +238,7 @@ _WHAT_PEERS_EXCHANGE: Final[Mapping[str, str]] = {"aggregator": "frames", "tunne
 class Gateway(Record):
     """The gateway between a local network and the link."""
 
-    functions: Annotated[tuple[FunctionName, ...], Field(strict=False)] | None = None
+    functions: ListOf[FunctionName] | None = None
     """Its functions, in order from the hosts to the link; by default those that have settings. A
     listed function without settings has its defaults."""
     aggregator: Aggregator | None = None

@@ -15,6 +15,8 @@ from bentpipe.scenario.record import (
     ByForm,
     Duration,
     Limit,
+    ListOf,
+    NonEmptyListOf,
     Percent,
     PositiveDuration,
     PositiveShare,
@@ -72,7 +74,7 @@ class RepeatingRates(Record):
 
     every: PositiveDuration
     """How long each rate holds, such as ``15 s``."""
-    values: Annotated[tuple[RateOrOutage, ...], Field(strict=False, min_length=1)]
+    values: NonEmptyListOf[RateOrOutage]
     """The rates, in order."""
 
 
@@ -83,7 +85,7 @@ class RepeatingDelays(Record):
 
     every: PositiveDuration
     """How long each delay holds, such as ``15 s``."""
-    values: Annotated[tuple[Duration, ...], Field(strict=False, min_length=1)]
+    values: NonEmptyListOf[Duration]
     """The delays, in order, of packets that are sent from then on."""
 
 
@@ -179,24 +181,15 @@ class LossBursts(Record):
     """The share of the packets sent in a burst that are lost; between bursts none is."""
 
 
-# JSON and YAML have lists; the records hold tuples, so that they are immutable.
 RateOrSteps = Annotated[
-    Rate
-    | Annotated[tuple[RateStep, ...], Field(strict=False, min_length=1)]
-    | RepeatingRates
-    | DeliveryTrace
-    | ScaledSeries,
+    Rate | NonEmptyListOf[RateStep] | RepeatingRates | DeliveryTrace | ScaledSeries,
     ByForm("DeliveryTrace"),
 ]
 DelayOrSteps = Annotated[
-    Duration
-    | Annotated[tuple[DelayStep, ...], Field(strict=False, min_length=1)]
-    | RepeatingDelays
-    | ScaledSeries,
-    ByForm("ScaledSeries"),
+    Duration | NonEmptyListOf[DelayStep] | RepeatingDelays | ScaledSeries, ByForm("ScaledSeries")
 ]
 Errors = Annotated[GilbertElliott | TimeSeries | LossBursts, ByForm()]
-Outages = Annotated[Outage | Annotated[tuple[OutageAt, ...], Field(strict=False)], ByForm()]
+Outages = Annotated[Outage | ListOf[OutageAt], ByForm()]
 
 
 # --- queues: a record for each discipline -------------------------------------------------------
@@ -205,9 +198,6 @@ Outages = Annotated[Outage | Annotated[tuple[OutageAt, ...], Field(strict=False)
 # that of its preset, or the ``default_limit`` of its discipline.
 
 _SPACE: Final[tuple[BaseUnit, ...]] = ("bytes", "link_bytes", "packets")
-
-Classes = Annotated[int, Field(ge=1, le=255)]
-Queues = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class _Queue(Record):
@@ -308,7 +298,7 @@ class FqCoDel(_Queue):
     Set it to the largest common round-trip time."""
     quantum: PositiveSize = units.size("1514 B")  # RFC 8290, 5.2.4: an Ethernet frame
     """The IP bytes that a flow may send per round."""
-    queues: Queues = 1024  # RFC 8290, 5.2.5
+    queues: Annotated[int, Field(ge=1, le=65_536)] = 1024  # RFC 8290, 5.2.5
     """The number of queues that flows are hashed into."""
     ecn: bool = True  # as tc-fq_codel(8)
     """Mark packets of ECN-capable flows (RFC 3168) instead of dropping them."""
@@ -365,7 +355,8 @@ class StrictPriority(_Queue):
 
     discipline: Literal["strict_priority"] = "strict_priority"
     """``strict_priority``. The limit is that of each class."""
-    classes: Classes = 8  # as many as IP precedence and IEEE 802.1Q have
+    # As many as IP precedence and IEEE 802.1Q have.
+    classes: Annotated[int, Field(ge=1, le=255)] = 8
     """The number of classes; the ``priority`` of a flow is from 0 to one less."""
 
 
@@ -508,7 +499,7 @@ class Link(Record):
     """User to hub (``return_`` in Python, where ``return`` is a keyword)."""
     outage: Outages | None = None
     """Outages of both directions, unless a direction has its own."""
-    terminal_paths: Annotated[tuple[TerminalPath, ...], Field(strict=False)] = ()
+    terminal_paths: ListOf[TerminalPath] = ()
     """Terminals with a different path from the hub; all share the transmitter and its queue."""
 
     def directions(self) -> dict[DirectionName, Direction]:

@@ -195,18 +195,17 @@ Segments = Annotated[Number, Unit("_segments")]
 Count = Annotated[int, Field(ge=1, le=units.LARGEST)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-
-
 QueueClass = Annotated[int, Field(ge=0, le=255)]
 
-_PERCENT: Final = re.compile(r"^\s*(\d+(\.\d*)?|\.\d+)\s*%\s*$", re.ASCII)
+T = TypeVar("T")
+# JSON and YAML have lists; the records hold tuples, so that they are immutable.
+ListOf = Annotated[tuple[T, ...], Field(strict=False)]
+NonEmptyListOf = Annotated[ListOf[T], Field(min_length=1)]
 
 
 def share_of(text: str) -> float:
     """Return a share of 0 to 1 from a checked text such as ``"0.5 %"``."""
-    match = _PERCENT.match(text)
-    assert match is not None, f"{text} was not checked"
-    return float(match[1]) / 100
+    return units.fraction(text, "share")
 
 
 def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema]:
@@ -215,7 +214,7 @@ def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema
     def read(value: object) -> object:
         if value in words:
             return value
-        if not isinstance(value, str) or _PERCENT.match(value) is None:
+        if not isinstance(value, str) or units.PERCENTAGE.match(value) is None:
             others = "".join(f'"{word}", ' for word in words) + ("or " if words else "")
             raise refusal(
                 f'read {shown(value)}; expected {others}a percentage, such as "{example}"'
@@ -224,7 +223,7 @@ def _percent(example: str, *words: str) -> tuple[BeforeValidator, WithJsonSchema
             raise refusal(f'read "{value}"; must be at most 100 %')
         return value
 
-    pattern = "|".join([_PERCENT.pattern, *(f"^{word}$" for word in words)])
+    pattern = "|".join([units.PERCENTAGE.pattern, *(f"^{word}$" for word in words)])
     schema = {"type": "string", "pattern": pattern, "examples": [*words, example]}
     return BeforeValidator(read), WithJsonSchema(schema)
 
@@ -382,8 +381,7 @@ class Record(BaseModel):
         for reason in self._contradictions():
             raise refusal(reason)
         # A file needs the name of its kind, so a record made in Python writes it, too.
-        fields = self.__dict__
-        self.model_fields_set.update(tag for tag in TAGS if fields.get(tag) is not None)
+        self.model_fields_set.update(tag for tag in TAGS if self.__dict__.get(tag) is not None)
         return self
 
     is_indivisible: ClassVar[bool] = False
@@ -438,7 +436,6 @@ class ByForm:
         return core_schema.tagged_union_schema(choices, form_of)
 
 
-T = TypeVar("T")
 P = TypeVar("P")
 L = TypeVar("L")
 

@@ -20,7 +20,7 @@ from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.gateways import Gateways
 from bentpipe.scenario.link import DEFAULT_DIRECTION, QUEUES, DropTail, Link
 from bentpipe.scenario.metric_ref import ThresholdText, with_thresholds
-from bentpipe.scenario.record import PositiveDuration, Record
+from bentpipe.scenario.record import ListOf, NonEmptyListOf, PositiveDuration, Record
 from bentpipe.scenario.settings import Setting, with_settings
 from bentpipe.scenario.tcp import Hosts
 from bentpipe.scenario.traffic import FLOWS, Flow
@@ -38,7 +38,7 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
     """The gateways between the local networks and the link."""
     hosts: Hosts = Field(default_factory=Hosts)
     """Hosts with a delay to their gateway."""
-    traffic: Annotated[tuple[Flow, ...], Field(strict=False, min_length=1)]
+    traffic: NonEmptyListOf[Flow]
     """The flows, at least one."""
     duration: PositiveDuration
     """The maximum duration of the run."""
@@ -46,7 +46,7 @@ class Scenario(Record):  # noqa: PLW1641 - pydantic makes the hash
     """The interval of the time series; null disables them."""
     packet_events: bool = False
     """Record every event of each packet (about 40 bytes per event)."""
-    thresholds: Annotated[tuple[ThresholdText, ...], Field(strict=False)] = ()
+    thresholds: ListOf[ThresholdText] = ()
     """What the run must reach, such as ``flows.goodput_bps.p5 >= 2 Mbit/s``."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 1
     """The random seed. The same plan, seed and version give the same result, byte for byte."""

@@ -61,11 +61,7 @@ def with_settings(
         ScenarioError: a setting has no ``=`` or no path, its value is not YAML, or its path leads
             through a scalar or to an entry that does not exist.
     """
-    changed = Document(
-        data=_copied(document.data),
-        source=document.source,
-        locations=dict(document.locations),
-    )
+    changed = replace(document, data=_copied(document.data), locations=dict(document.locations))
     warnings: list[ScenarioWarning] = []
     for setting in settings:
         read = _of_option(setting) if isinstance(setting, str) else setting

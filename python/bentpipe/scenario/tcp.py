@@ -10,6 +10,7 @@ from pydantic import Field
 from bentpipe import units
 from bentpipe.scenario.record import (
     Duration,
+    ListOf,
     Number,
     PositiveDuration,
     PositiveSize,
@@ -133,7 +134,7 @@ class Host(Record):
     """The rate of its line, in IP bits per second; without one, sending takes no time."""
 
 
-_Hosts = Annotated[tuple[Host, ...], Field(strict=False, max_length=MAX_HOSTS)]
+_Hosts = Annotated[ListOf[Host], Field(max_length=MAX_HOSTS)]
 
 
 class Hosts(Record):

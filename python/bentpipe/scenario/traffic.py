@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Final, Generic, Literal, TypeVar, get_args
 
@@ -14,6 +15,7 @@ from bentpipe.scenario.record import (
     Count,
     Draw,
     Duration,
+    NonEmptyListOf,
     PositiveDuration,
     PositiveSize,
     QueueClass,
@@ -70,9 +72,7 @@ class SizeFile(Record):
 
 
 Sizes = Annotated[
-    Annotated[tuple[SizeWeight, ...], Field(strict=False, min_length=1, max_length=MAX_SIZES)]
-    | SizeFile,
-    ByForm(),
+    Annotated[NonEmptyListOf[SizeWeight], Field(max_length=MAX_SIZES)] | SizeFile, ByForm()
 ]
 
 DEFAULT_SIZES: Final = tuple(
@@ -81,8 +81,7 @@ DEFAULT_SIZES: Final = tuple(
 
 
 Servers = Annotated[
-    Literal["world"]
-    | Annotated[tuple[Host, ...], Field(strict=False, min_length=1, max_length=MAX_SERVERS)],
+    Literal["world"] | Annotated[NonEmptyListOf[Host], Field(max_length=MAX_SERVERS)],
     ByForm("list"),
 ]
 
@@ -112,19 +111,15 @@ _terminal_schema = WithJsonSchema(
 Terminal = Annotated[int | Terminals, BeforeValidator(_terminal), _terminal_schema]
 
 
-def _version(value: object) -> object:
-    """Return a version as text: YAML reads 1.1 and 2 as numbers."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value:g}" if is_number else value
+def _versions(*allowed: str) -> tuple[BeforeValidator, WithJsonSchema]:
+    """Return the validator and the schema of a version: YAML reads 1.1 and 2 as numbers."""
 
+    def read(value: object) -> object:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return f"{value:g}" if is_number else value
 
-def _versions(*allowed: str) -> WithJsonSchema:
-    numbers = [
-        float(version) if "." in version else int(version)
-        for version in allowed
-        if version != "none"
-    ]
-    return WithJsonSchema({"enum": [*allowed, *numbers]})
+    numbers = [json.loads(version) for version in allowed if version != "none"]
+    return BeforeValidator(read), WithJsonSchema({"enum": [*allowed, *numbers]})
 
 
 T = TypeVar("T")
@@ -371,14 +366,12 @@ class WebPage(_TcpFlow):
     # A GET of a browser with its header fields fits in one segment; the round figure is ours.
     request: PositiveSize = units.size("400 B")
     """The size of each request, in application bytes."""
-    http: Annotated[Literal["1.1", "2"], BeforeValidator(_version), _versions("1.1", "2")] = "2"
+    http: Annotated[Literal["1.1", "2"], *_versions("1.1", "2")] = "2"
     """The version of HTTP: ``1.1`` uses parallel connections with one request at a time each,
     ``2`` one connection with all requests at once."""
     connections: Annotated[int, Field(ge=1, le=256)] = 6
     """The largest number of parallel connections with HTTP/1.1; browsers use 6."""
-    tls: Annotated[
-        Literal["1.3", "1.2", "none"], BeforeValidator(_version), _versions("1.3", "1.2", "none")
-    ] = "1.3"
+    tls: Annotated[Literal["1.3", "1.2", "none"], *_versions("1.3", "1.2", "none")] = "1.3"
     """The version of TLS, whose handshake takes one round trip (1.3) or two (1.2), or ``none``."""
     dns: bool = True
     """Whether each page begins with a DNS lookup, by UDP to a resolver beyond the link."""

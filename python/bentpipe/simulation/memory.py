@@ -7,8 +7,9 @@ seed and limit stop at the same event everywhere. Only the default limit depends
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -81,13 +82,10 @@ def default_limit() -> int:
 
 
 def _of_machine() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                return 1024 * int(value.split()[0])
-    except (OSError, ValueError, IndexError):
-        pass
+    with suppress(OSError, ValueError):
+        meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
+        if available := re.search(r"^MemAvailable: *(\d+) kB$", meminfo, re.MULTILINE):
+            return 1024 * int(available[1])
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -115,10 +113,8 @@ def _of_groups() -> Iterator[int]:
             continue
         group = root / path.strip("/")
         for folder in (group, *group.parents):
-            if folder == root or root in folder.parents:
-                left = _left(folder, *names)
-                if left is not None:
-                    yield left
+            if folder.is_relative_to(root) and (left := _left(folder, *names)) is not None:
+                yield left
 
 
 def _left(folder: Path, limit_name: str, used_name: str) -> int | None:
@@ -152,8 +148,7 @@ def memory_message(plan: Plan, result: Result) -> str:
 def advice(plan_json: str) -> str:
     """Return what is expected to take most memory in a run of a plan, and how to reduce it."""
     parts: dict[str, Any] = dict(_core.memory_estimate(plan_json))
-    part = max(_ADVICE, key=lambda name: int(parts[name]))
-    what, how = _ADVICE[part]
+    what, how = _ADVICE[max(_ADVICE, key=lambda name: int(parts[name]))]
     return f"Most is for {what}: {how}; or raise --memory-limit (memory_limit in Python)"
 
 

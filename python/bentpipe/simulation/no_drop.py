@@ -163,16 +163,11 @@ def _delays(outcome: Outcome) -> Iterator[tuple[float, float, float] | None]:
 
 def _bottleneck(outcome: Outcome) -> Loss:
     """Return the place that was busy for the longest: its queue grew, without a loss."""
-    busy = [
-        Loss(place=place, cause=cause, packets=0)
-        for places, cause in (
-            (outcome.raw["names"]["directions"], _LINK_QUEUE_GROWTH),
-            (_processor_places(outcome), _PROCESSOR_QUEUE_GROWTH),
-        )
-        for place in places
-    ]
+    places = [(name, _LINK_QUEUE_GROWTH) for name in outcome.raw["names"]["directions"]]
+    places += [(name, _PROCESSOR_QUEUE_GROWTH) for name in _processor_places(outcome)]
     busy_ns = [*outcome.column("directions", "busy_ns"), *outcome.column("processors", "busy_ns")]
-    return busy[int(np.argmax(busy_ns))]
+    place, cause = places[int(np.argmax(busy_ns))]
+    return Loss(place=place, cause=cause, packets=0)
 
 
 def _processor_places(outcome: Outcome) -> list[str]:
@@ -182,19 +177,17 @@ def _processor_places(outcome: Outcome) -> list[str]:
 
 
 def _losses(outcome: Outcome) -> tuple[Loss, ...]:
-    directions = outcome.raw["names"]["directions"]
-    losses = [
-        Loss(place=directions[row], cause=cause, packets=int(dropped[row]))
+    directions, processors = outcome.raw["names"]["directions"], _processor_places(outcome)
+    drops = [
+        (directions, cause, outcome.column("directions", f"dropped_{cause}_packets"))
         for cause in DROP_CAUSES
-        for dropped in [outcome.column("directions", f"dropped_{cause}_packets")]
-        for row in np.flatnonzero(dropped)
     ]
-    places = _processor_places(outcome)
-    overload = outcome.column("processors", "dropped_lan_packets") + outcome.column(
-        "processors", "dropped_link_packets"
+    lan, link = (
+        outcome.column("processors", f"dropped_{side}_packets") for side in ("lan", "link")
     )
-    losses += [
-        Loss(place=places[row], cause=_OVERLOAD, packets=int(overload[row]))
-        for row in np.flatnonzero(overload)
+    losses = [
+        Loss(place=places[row], cause=cause, packets=int(packets[row]))
+        for places, cause, packets in [*drops, (processors, _OVERLOAD, lan + link)]
+        for row in np.flatnonzero(packets)
     ]
     return tuple(sorted(losses, key=lambda loss: -loss.packets))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -133,11 +133,6 @@ class SeededRuns:
     job: Job
     indices: Sequence[int]
     seeds: Sequence[int]
-
-    def jobs(self) -> Iterator[tuple[int, Job]]:
-        """Yield the job of each run with its number."""
-        for index, seed in zip(self.indices, self.seeds, strict=True):
-            yield index, replace(self.job, seed=seed)
 
 
 def by_plan(jobs: Iterable[tuple[int, Job]]) -> tuple[SeededRuns, ...]:
