@@ -149,3 +149,21 @@ def test_a_scenario_is_read_from_what_simulate_takes() -> None:
     assert scenario != Scenario.of(SMALL)
     assert hash(scenario) == hash(Scenario.load(GEO))
     assert simulate(SMALL).plan == Plan.resolve(SMALL).data
+
+
+@pytest.mark.parametrize(
+    ("flow", "is_random"),
+    [
+        ({"kind": "bulk", "size": "1 kB", "name": "bbr"}, False),
+        ({"kind": "fetch", "size": {"exponential": "9 kB"}}, True),
+        ({"kind": "fetch", "size": "9 kB", "think": {"exponential": "1 s"}}, True),
+        ({"kind": "channels", "channels": 2}, True),
+    ],
+)
+def test_drawn_traffic_is_random_and_a_name_is_not(
+    flow: dict[str, Any], *, is_random: bool
+) -> None:
+    hop, heading = {"rate": "1 Mbit/s", "delay": "1 ms"}, {"direction": "forward"}
+    traffic = [flow if flow["kind"] == "channels" else heading | flow]
+    data = {"link": {"forward": hop, "return": hop}, "traffic": traffic, "duration": "1 s"}
+    assert Plan.resolve(Scenario.from_dict(data)).is_random is is_random

@@ -8,7 +8,7 @@ starts after the end of the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -137,13 +137,22 @@ def _data(scenario: Scenario, errors: PlanningErrors) -> Part:
     return part((), data, stop_ns="duration", flows="traffic", directions="link")
 
 
+# What draws random numbers, by the name of a value of a plan: RED drops at random, FQ-CoDel has a key
+# for its hash, BBR begins at a random phase of its cycle, and channels draw the sizes of downloads.
+_RANDOM: Final[Mapping[str, Collection[str]]] = {
+    "discipline": ("red", "fq_codel"),
+    "congestion_control": ("bbr",),
+    "kind": ("exponential", "pareto", "lognormal", "random", "channel"),
+}
+
+
 def _is_random(part: Any) -> bool:
     """Return whether a part of a plan draws random numbers."""
     if isinstance(part, Mapping):
         return any(
             (name == "channel" and value["kind"] != "clear")
             or (name.endswith("jitter_ns") and value)
-            or value in ("red", "fq_codel", "bbr")
+            or (isinstance(value, str) and value in _RANDOM.get(name, ()))
             or _is_random(value)
             for name, value in part.items()
         )
