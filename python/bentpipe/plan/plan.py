@@ -137,8 +137,8 @@ def _data(scenario: Scenario, errors: PlanningErrors) -> Part:
     return part((), data, stop_ns="duration", flows="traffic", directions="link")
 
 
-# What draws random numbers, by the name of a value of a plan: RED drops at random, FQ-CoDel has a key
-# for its hash, BBR begins at a random phase of its cycle, and channels draw the sizes of downloads.
+# What draws random numbers, by the name of a value of a plan: RED drops at random, FQ-CoDel has a
+# key for its hash, BBR begins at a random phase of its cycle, and channels draw sizes of downloads.
 _RANDOM: Final[Mapping[str, Collection[str]]] = {
     "discipline": ("red", "fq_codel"),
     "congestion_control": ("bbr",),
