@@ -72,9 +72,10 @@ SMALL: dict[str, Any] = {
 PLAIN: dict[str, Any] = {"sample_interval": None, "packet_events": False}
 
 
-# Two terminals with PEPs, an aggregator and a processor at each end, exchanges, web pages, and a
-# queue that drops early: a row for every table, and more than one place. The aggregators wait for a
-# class that nothing has, since what is in frames is on no stream of a capture.
+# Two terminals with PEPs, an aggregator and a processor at each end, exchanges, web pages, a queue
+# that drops early and one that shares the rate: a row for every table, and more than one place. The
+# aggregators wait for a class that nothing has, since what is in frames is on no stream of a
+# capture.
 EVERY: dict[str, Any] = {
     "name": "every",
     "link": {
@@ -85,7 +86,11 @@ EVERY: dict[str, Any] = {
             "framing": "ethernet",
             "queue": {"discipline": "red", "limit": "60 packets", "weight": 0.1},
         },
-        "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
+        "return": {
+            "rate": "1 Mbit/s",
+            "delay": "20 ms",
+            "queue": {"discipline": "shared_rate", "classes": [{"reserved": "512 kbit/s"}]},
+        },
     },
     "gateways": {
         "hub": {

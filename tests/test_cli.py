@@ -212,7 +212,8 @@ def test_a_metric_that_a_text_names_is_shown_with_its_definition(bentpipe: Progr
     assert all(each["definition"] for each in listed)
     # Of flows and of directions.
     found = json.loads(bentpipe("show", "metrics", "loss_percent", "--json").out)
-    assert [each["metric"] for each in found] == ["flows.loss_percent", "directions.loss_percent"]
+    tables = ("flows", "directions", "classes")
+    assert [each["metric"] for each in found] == [f"{table}.loss_percent" for table in tables]
     called = bentpipe("show", "metrics", "goodputt")
     assert (called.code, called.out) == (2, "")
     assert 'read "goodputt"' in called.err

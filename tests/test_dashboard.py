@@ -127,7 +127,7 @@ def test_a_result_whose_writer_was_killed_before_the_last_step_is_read(
     [
         ("{", "manifest.json: cannot be read: "),
         ('{"bentpipe_version": "0.1.0"}', "manifest.json: format_version is None"),
-        ('{"bentpipe_version": "0.1.0", "format_version": 7, "files": 7}', "manifest.json: lacks"),
+        ('{"bentpipe_version": "0.1.0", "format_version": 8, "files": 7}', "manifest.json: lacks"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_a_damaged_result(

@@ -132,8 +132,9 @@ def test_records_have_the_tables_of_their_runs() -> None:
     ]
     tables = unpack([pack(outcome) for outcome in outcomes])
     assert tables.pop("runs")["end_ns"].to_list() == [each.raw["end_ns"] for each in outcomes]
-    # Flows, legs, exchanges, pages, capacity, directions, processors, statistics of functions.
-    assert len(tables) == 8
+    # Flows, legs, exchanges, pages, capacity, directions, classes, processors, statistics of
+    # functions.
+    assert len(tables) == 9
     for name, table in tables.items():
         for run, outcome in enumerate(outcomes):
             own = table.filter(run=run).drop("run")

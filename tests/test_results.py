@@ -298,10 +298,10 @@ def test_a_result_is_not_saved_among_other_files(small_result: Result, tmp_path:
 def test_an_unknown_format_version_is_refused(small_result: Result, tmp_path: Path) -> None:
     small_result.save(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    for version in (0, 6, 8, "7", None):
+    for version in (0, 7, 9, "8", None):
         text = json.dumps({**manifest, "format_version": version})
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
-        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 7"):
+        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 8"):
             Result.load(tmp_path)
 
 

@@ -146,6 +146,7 @@ def test_the_documented_examples_exist() -> None:
         "osu-geo-15",
         "osu-geo-50",
         "osu-leo-100",
+        "reserved-rate",
         "snip-duplex",
         "video",
         "voice",

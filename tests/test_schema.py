@@ -34,7 +34,7 @@ def records() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_every_record_refuses_unknown_fields_and_describes_its_own() -> None:
     names = [name for name, _ in records()]
-    assert len(names) == 53
+    assert len(names) == 55
     for name, record in records():
         assert record["additionalProperties"] is False, name
         for field, value in record["properties"].items():

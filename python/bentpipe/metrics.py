@@ -138,7 +138,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "exchanges": ("flow", "exchange", "host"),
     "pages": ("flow", "page"),
     "directions": ("direction",),
-    "classes": ("class",),
+    "classes": ("direction", "class"),
     "processors": ("processor",),
 }
 

@@ -18,8 +18,7 @@ from bentpipe import plan, scenario
 from bentpipe.errors import MachineError, ScenarioError, UnitError, UsageError
 from bentpipe.live.capacity import refuse_beyond_capacity
 from bentpipe.live.link_state import LinkChange
-from bentpipe.plan.link import classes_of
-from bentpipe.plan.presets import series_values
+from bentpipe.plan.presets import classes_of, series_values
 from bentpipe.scenario.document import FieldPath, read_file
 from bentpipe.scenario.record import Duration, PositiveDuration, Record, problems_of
 from bentpipe.text import shown

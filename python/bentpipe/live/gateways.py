@@ -32,7 +32,7 @@ from bentpipe.live.kernel_tcp import (
     require_congestion_controls,
 )
 from bentpipe.live.programs import Program
-from bentpipe.plan.link import classes_of
+from bentpipe.plan.presets import classes_of
 from bentpipe.results.verdict import PEP_FAULT, TUNNEL_FAULT
 from bentpipe.units import NS_PER_S
 

@@ -16,9 +16,8 @@ from bentpipe.live.gateways import SESSION_TIMEOUT_NS, hosts_behind
 from bentpipe.live.kernel_tcp import host_sysctls, initial_window, require_congestion_controls
 from bentpipe.live.refused_tcp import refused_tcp
 from bentpipe.plan.hosts import windows_bytes
-from bentpipe.plan.link import classes_of
 from bentpipe.plan.plan import Plan
-from bentpipe.plan.presets import series_values
+from bentpipe.plan.presets import classes_of, series_values
 from bentpipe.scenario.tcp import Side
 from bentpipe.units import NS_PER_S, TCP_IP_BYTES, UDP_IP_BYTES
 

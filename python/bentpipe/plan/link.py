@@ -237,12 +237,6 @@ def queue_plan(queue: Queue, reference: Reference, path: FieldPath) -> Part:
     return plan
 
 
-def classes_of(queue: Mapping[str, Any]) -> int:
-    """Return how many classes of packets a queue of a plan distinguishes."""
-    classes = queue.get("classes", 1)
-    return classes if isinstance(classes, int) else len(classes)
-
-
 def _sharing_classes(queue: SharedRate, reference: Reference, path: FieldPath) -> Iterator[Part]:
     """Yield the plans of classes.
 

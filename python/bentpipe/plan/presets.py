@@ -41,6 +41,12 @@ def values_over_time(
     return [*zip(shares, zip(*columns, strict=True), strict=True)]
 
 
+def classes_of(queue: Mapping[str, Any]) -> int:
+    """Return how many classes of packets a queue of a plan distinguishes."""
+    classes = queue.get("classes", 1)
+    return classes if isinstance(classes, int) else len(classes)
+
+
 def direction_number(flow: Mapping[str, Any]) -> int:
     """Return the number of the direction that carries the data of a flow."""
     return 0 if flow["direction"] == "forward" else 1 + int(flow["terminal"])
