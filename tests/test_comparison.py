@@ -190,7 +190,7 @@ def test_sweeps_are_compared_cell_by_cell() -> None:
 
 def test_cells_have_all_varied_fields_also_of_one_beginning() -> None:
     """Given a field whose name is the beginning of the next one, expect both in the cells."""
-    tunnels = {end: {"tunnel": {}} for end in ("hub", "terminal")}
+    tunnels: dict[str, Any] = {end: {"tunnel": {}} for end in ("hub", "terminal")}
     path = "gateways.hub.tunnel.window"
     vary = {path: [64, 128], f"{path}_max": [512, 1024]}
     swept = sweep({**LOSSY, "gateways": tunnels}, vary=vary)

@@ -47,7 +47,7 @@ def rates_bps(result: Result, column: str = "rate_bps") -> list[float]:
 
 def test_a_reserved_rate_is_kept_and_the_rest_is_shared_by_weight() -> None:
     """Given 512 kbit/s and a quarter of the other 3,488, expect 1,384 in all for the first."""
-    classes = [{"reserved": "512 kbit/s"}, {"weight": 3}]
+    classes: list[dict[str, Any]] = [{"reserved": "512 kbit/s"}, {"weight": 3}]
     result = simulate(scenario(classes, [5, 5]))
     assert rates_bps(result) == pytest.approx([1_384e3, 2_616e3], abs=NEARLY_BPS)
     assert rates_bps(result, "borrowed_bps") == pytest.approx([872e3, 2_616e3], abs=NEARLY_BPS)
