@@ -66,12 +66,12 @@ def area(channels: Sequence[int], values: Sequence[Sequence[float]]) -> list[flo
 
 def gain_percent(before: Curve, after: Curve) -> Samples:
     """Return the change in percent of the mean before, by pairs of equal seeds, as `ratio`."""
-    return Samples.of((100 * (times - 1) for times in ratio(before, after).values), exact=False)
+    return Samples.of(100 * (times - 1) for times in ratio(before, after).values)
 
 
 def share_percent(largest: Curve, after: Curve) -> Samples:
     """Return values in percent of the largest ones."""
-    return Samples.of((100 * value / largest[seed] for seed, value in after.items()), exact=False)
+    return Samples.of((100 * value / largest[seed] for seed, value in after.items()))
 
 
 def ratio(before: Curve, after: Curve) -> Samples:
@@ -86,4 +86,4 @@ def ratio(before: Curve, after: Curve) -> Samples:
         return Samples()
     times = sum(after[seed] for seed in seeds) / len(seeds) / mean
     values = (times + (after[seed] - times * before[seed]) / mean for seed in seeds)
-    return Samples.of(values, exact=False)
+    return Samples.of(values)

@@ -209,7 +209,7 @@ def max_participants(measured: Found, rate_kbps: int, copies: str = "each") -> S
         fits = takewhile(lambda loss: loss <= TOLERABLE_LOSS_PERCENT, run)
         return 1 + sum(1 for _ in fits)
 
-    return Samples.of(map(largest, zip(*losses, strict=True)), exact=False)
+    return Samples.of(map(largest, zip(*losses, strict=True)))
 
 
 def max_upstream_kbps(measured: Found) -> int | None:
