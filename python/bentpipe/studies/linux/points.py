@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from bentpipe.live import processor_share
 from bentpipe.quantities import quantity
 from bentpipe.results import Result, aggregate_goodput_bps, finished_times_ns
 from bentpipe.scenario import Scenario
 from bentpipe.studies.base.inputs import read_rows, read_scenario
-from bentpipe.studies.base.real_time import RealCell, load_of
+from bentpipe.studies.base.real_time import RealCell
 from bentpipe.units import BITS_PER_BYTE, NS_PER_S
 
 MIN_QUEUE_BYTES: Final = 15_000
@@ -110,7 +111,7 @@ class Point(RealCell):
     def load(self) -> float:
         """The approximate share of a processor that a run takes: with PEPs the legs are two."""
         both_ways = 1.3 if self.kind == "two-way" else 1.0
-        share = min(1.0, both_ways * load_of(self.rate_mbps * 1e6))
+        share = min(1.0, both_ways * processor_share(self.rate_mbps * 1e6))
         return min(1.0, 2 * share) if self.place else share
 
     @property

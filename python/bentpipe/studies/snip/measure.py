@@ -15,7 +15,7 @@ from typing import Any, Final
 from bentpipe.plan import Plan
 from bentpipe.results import Result, rate_bps
 from bentpipe.scenario import Scenario, frame_bits
-from bentpipe.simulation import Limit, Outcome, Search
+from bentpipe.simulation import Limit, Outcome, Search, max_trials
 from bentpipe.studies.base.inputs import read_scenario, read_yaml
 from bentpipe.studies.base.real_time import RealCell
 from bentpipe.studies.base.work import KERNEL_RENO, Measured, Work
@@ -322,9 +322,7 @@ def measure(settings: Settings, work: Work) -> Measurements:
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
     narrow = scenario_of(base, directions=_NARROW)
     planned = [*searches.values(), (narrow, tuple(range(1, fine_step + 1)))]
-    work.total = len(runs) + sum(
-        work.trials(*scenario_and_sizes, RESOLUTION) for scenario_and_sizes in planned
-    )
+    work.total = len(runs) + sum(max_trials(*searched, RESOLUTION) for searched in planned)
     searched = {
         name: work.search(*scenario_and_sizes, resolution=RESOLUTION)
         for name, scenario_and_sizes in searches.items()
