@@ -194,7 +194,7 @@ def conference_figure(measured: Found) -> Figure:
 
 
 _view: Final = partial(tables.view, "hermes")
-_UNTUNED, _TUNED = network.DEFAULT_WINDOW_BYTES, network.TUNED_WINDOW_BYTES
+_TUNED: Final = network.TUNED_WINDOW_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
