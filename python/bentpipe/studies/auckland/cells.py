@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -294,7 +294,7 @@ def configuration(seconds: float = 0.0) -> Data:
     return data
 
 
-def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...]:
+def cells(channels: Sequence[int], paths: Iterable[LinkPath] = LinkPath) -> tuple[Cell, ...]:
     """Return the cells with these numbers of channels and paths, for both queues."""
     return tuple(
         Cell(number, queue_kb, path)
@@ -304,17 +304,7 @@ def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...
     )
 
 
-def main_cells(loads: Loads = LOADS) -> tuple[Cell, ...]:
-    """Return the cells of the figures."""
-    return cells(loads.every, tuple(LinkPath))
-
-
 def runs_of(cell: Cell, runs: int) -> int:
     """Return how many runs a cell has where most have ``runs``."""
     is_cheap = cell.path in UNCODED and cell.channels <= _FEW_CHANNELS
     return runs * MORE_RUNS if is_cheap else runs
-
-
-def variant_cells(variant: Variant, loads: Loads) -> tuple[Cell, ...]:
-    """Return the cells of a variant; one that changes the tunnel alone has no uncoded cells."""
-    return cells(loads.variants, variant.paths)
