@@ -220,6 +220,8 @@ class Cell(RealCell):
     path: LinkPath
     variant: str = BASE.name
     seconds: float = 0.0
+    # Servers, sizes and starts are drawn.
+    is_stochastic = True
 
     @property
     def labels(self) -> dict[str, str | int]:
@@ -235,11 +237,6 @@ class Cell(RealCell):
     def key(self) -> str:
         """The name on the command line."""
         return f"{self.channels}:{self.queue_kb}:{self.path.value}"
-
-    @property
-    def is_stochastic(self) -> bool:
-        """Return True: servers, sizes and starts are drawn."""
-        return True
 
     @property
     def expected_s(self) -> float:

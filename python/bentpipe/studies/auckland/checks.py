@@ -30,11 +30,8 @@ class CheckCell(Cell):
     sizes: str
     transfer: str
     lead: str
-
-    @property
-    def is_stochastic(self) -> bool:
-        """Return True: servers, sizes and starts are drawn."""
-        return True
+    # Servers, sizes and starts are drawn.
+    is_stochastic = True
 
     def scenario(self) -> Scenario:
         """Return the complete scenario."""

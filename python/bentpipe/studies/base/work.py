@@ -25,7 +25,7 @@ from bentpipe.simulation import (
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base.comparison import Comparison, Measurement, Samples
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.units import LARGEST_SEED, TCP_IP_BYTES, TIMESTAMPS_BYTES
+from bentpipe.units import LARGEST_SEED, NS_PER_S, TCP_IP_BYTES, TIMESTAMPS_BYTES
 
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
 MAX_RUNS: Final = 1000
@@ -240,6 +240,18 @@ def check_seeds(runs: int, seed: int) -> None:
     largest = LARGEST_SEED - (runs - 1)
     if not 0 <= seed <= largest:
         raise UsageError(f"seed: read {seed}; must be 0 to {largest}")
+
+
+def steady_bps(outcome: Outcome, flows: Sequence[int], from_s: float, until_s: float) -> float:
+    """Return what TCP flows delivered together between two samples, in application bit/s."""
+    time_ns = outcome.column("flow_samples", "time_ns")
+    ours = np.isin(outcome.column("flow_samples", "flow"), flows)
+    delivered = outcome.column("flow_samples", "delivered_bytes").astype(np.float64)
+
+    def so_far(at_s: float) -> float:
+        return float(delivered[ours & (time_ns == round(at_s * NS_PER_S))].sum())
+
+    return (so_far(until_s) - so_far(from_s)) * 8 / (until_s - from_s)
 
 
 def largest_goodput_bps(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from bentpipe.scenario import Scenario, frame_bits
 from bentpipe.simulation import Outcome
 from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.base.work import steady_bps
 from bentpipe.studies.hermes import network
 from bentpipe.studies.hermes.network import (
     MSS_BYTES,
@@ -24,7 +25,6 @@ from bentpipe.studies.hermes.network import (
     Found,
     direction,
     loss_percent,
-    steady_bps,
     stream,
 )
 from bentpipe.units import NS_PER_S, UDP_IP_BYTES

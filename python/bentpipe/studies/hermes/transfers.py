@@ -11,7 +11,7 @@ import numpy as np
 
 from bentpipe.scenario import Scenario, frame_bits
 from bentpipe.simulation import Outcome
-from bentpipe.studies.base.work import largest_goodput_bps
+from bentpipe.studies.base.work import largest_goodput_bps, steady_bps
 from bentpipe.studies.hermes import network
 from bentpipe.studies.hermes.network import (
     DEFAULT_WINDOW_BYTES,
@@ -23,7 +23,6 @@ from bentpipe.studies.hermes.network import (
     Case,
     Found,
     path_figures,
-    steady_bps,
     stream,
 )
 from bentpipe.units import NS_PER_S, TCP_IP_BYTES

@@ -72,6 +72,8 @@ class Point(RealCell):
     link_control: str = ""
     direction: str = "forward"
     seconds: float = 30.0
+    # Without bit errors, BBR still draws.
+    is_stochastic = True
 
     @property
     def key(self) -> str:
@@ -101,11 +103,6 @@ class Point(RealCell):
     def possible_bps(self) -> float:
         """The largest possible goodput at the link's rate, in application bit/s."""
         return self.rate_mbps * 1e6 * PAYLOAD_BYTES / PACKET_BYTES
-
-    @property
-    def is_stochastic(self) -> bool:
-        """Return True: without bit errors, BBR still draws."""
-        return True
 
     @property
     def load(self) -> float:
