@@ -259,9 +259,7 @@ class Cell(RealCell):
             set_values(data, path, value)
         variant.change(data)
         if self.channels == 0:
-            data["traffic"] = [
-                traffic for traffic in data["traffic"] if traffic["name"] != BACKGROUND
-            ]
+            data["traffic"].remove(entry(data, BACKGROUND))
         return Scenario.from_dict(data)
 
     def figures(self, outcome: Outcome) -> Mapping[str, float | None]:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from bentpipe.studies.auckland.cells import (
-    BASE,
-    QUEUES_KB,
-    Cell,
-    LinkPath,
-    Variant,
-)
+from bentpipe.studies.auckland.cells import BASE, Cell, LinkPath, Variant
 from bentpipe.studies.auckland.runs import CODED_HALF, UNCODED_HALF
 from bentpipe.studies.base.comparison import Measurement, Samples
 from bentpipe.studies.base.work import Work
@@ -41,14 +34,13 @@ def measure(work: Work, runs: Mapping[Cell, int], variant: Variant = BASE) -> Me
 def shares(measured: Measured) -> list[dict[str, Any]]:
     """Return the labels of each cell, its halves, and their changes from those of plain."""
     rows = []
-    for queue_kb, (cell, measurement) in product(QUEUES_KB, measured.items()):
-        if cell.queue_kb == queue_kb:
-            plain = measured[replace(cell, path=LinkPath.PLAIN)]
-            values = {half: measurement[half] for half in (CODED_HALF, UNCODED_HALF)}
-            for half in tuple(values):
-                change = half.replace("mbps", "change_percent")
-                values[change] = gain_percent(plain.by_seed(half), measurement.by_seed(half))
-            rows.append({**cell.labels, **values})
+    for cell in sorted(measured, key=lambda cell: cell.queue_kb):
+        plain = measured[replace(cell, path=LinkPath.PLAIN)]
+        values = {half: measured[cell][half] for half in (CODED_HALF, UNCODED_HALF)}
+        for half in tuple(values):
+            change = half.replace("mbps", "change_percent")
+            values[change] = gain_percent(plain.by_seed(half), measured[cell].by_seed(half))
+        rows.append({**cell.labels, **values})
     return rows
 
 

@@ -210,8 +210,8 @@ def decisions_view(title: str, key: str, decisions: Mapping[Claim, Mapping[Any, 
     of_claims = decisions.values()
     # As texts, which a page folds. Where a claim was not tried, there is none.
     rows = [
-        [name, *(_decision_text(of[name]) if name in of else "" for of in of_claims)]
-        for name in dict.fromkeys(name for of in of_claims for name in of)
+        [name, *(_decision_text(by_key[name]) if name in by_key else "" for by_key in of_claims)]
+        for name in dict.fromkeys(name for by_key in of_claims for name in by_key)
     ]
     return View(title, columns, rows)
 

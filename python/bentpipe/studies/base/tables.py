@@ -185,6 +185,15 @@ def view(
     return View(title, shown_columns, cells, key, group, strong=emphasized)
 
 
+# The style of marks without lines.
+HOLLOW: Final[Mapping[str, Any]] = {
+    "linestyle": "none",
+    "markersize": 5,
+    "markerfacecolor": "none",
+    "markeredgewidth": 1.3,
+}
+
+
 def plot_samples(
     axes: Axes, x: Sequence[float], samples: Sequence[Samples], *, color: str, **style: Any
 ) -> None:
@@ -206,17 +215,9 @@ def plot_published(
     axes: Axes, x: Sequence[float], rows: Sequence[Row], color: str, label: str | None = None
 ) -> None:
     """Draw the published values of rows as circles."""
-    axes.plot(
-        x,
-        [math.nan if row.published is None else row.published for row in rows],
-        linestyle="none",
-        marker="o",
-        markersize=5,
-        markerfacecolor="none",
-        markeredgecolor=color,
-        markeredgewidth=1.3,
-        label=label,
-    )
+    values = [math.nan if row.published is None else row.published for row in rows]
+    # In CSV a line has the band of its colour, which is that of the simulated values.
+    axes.plot(x, values, marker="o", markeredgecolor=color, label=label, **HOLLOW)
 
 
 def add_figure_legend(figure: Figure, axes: Axes, *, columns: int) -> None:

@@ -115,14 +115,11 @@ class Batches(ABC):
         **fields: Any,
     ) -> OutcomeT:
         """Return the outcome; ``fields`` are further ones of its class."""
+        version = {"bentpipe_version": bentpipe.__version__}
         return of(
             study=self.study,
             comparisons=comparisons,
-            configuration={
-                "bentpipe_version": bentpipe.__version__,
-                **self.about(),
-                **configuration,
-            },
+            configuration={**version, **self.about(), **configuration},
             interrupted=self.interrupted,
             **fields,
         )

@@ -244,14 +244,13 @@ class SessionsCase(Case):
 
     def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return goodput of sessions and background, and the use of the path."""
-        session_flows = slice(self.sessions)
         delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
         steady = _steady(outcome, self.sessions, _SESSIONS_WARM_UP_S, _SESSIONS_TIME_S)
         return {
             "goodput_bps": steady["goodput_bps"],
             "background_bps": float(delivered[self.sessions :].sum()) * 8 / _SESSIONS_TIME_S,
             "rtt_ms_mean": steady["rtt_ms_mean"],
-            "timeouts": float(outcome.column("flows", "timeouts")[session_flows].sum()),
+            "timeouts": float(outcome.column("flows", "timeouts")[: self.sessions].sum()),
             **path_figures(outcome, _SESSIONS_TIME_S),
         }
 
