@@ -73,9 +73,6 @@ def _study(row: dict[str, Any]) -> Study:
     return Study(**row)
 
 
-def _studies() -> dict[str, Study]:
-    rows = csv_rows(Path(__file__).parent / "studies.csv")
-    return {row["name"]: _study(row) for row in rows}
-
-
-STUDIES: Final[Mapping[str, Study]] = _studies()
+STUDIES: Final[Mapping[str, Study]] = {
+    row["name"]: _study(row) for row in csv_rows(Path(__file__).parent / "studies.csv")
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -220,6 +220,8 @@ class Cell(RealCell):
     path: LinkPath
     variant: str = BASE.name
     seconds: float = 0.0
+    # Servers, sizes and starts are drawn.
+    is_stochastic = True
 
     @property
     def labels(self) -> dict[str, str | int]:
@@ -235,11 +237,6 @@ class Cell(RealCell):
     def key(self) -> str:
         """The name on the command line."""
         return f"{self.channels}:{self.queue_kb}:{self.path.value}"
-
-    @property
-    def is_stochastic(self) -> bool:
-        """Return True: servers, sizes and starts are drawn."""
-        return True
 
     @property
     def expected_s(self) -> float:
@@ -262,9 +259,7 @@ class Cell(RealCell):
             set_values(data, path, value)
         variant.change(data)
         if self.channels == 0:
-            data["traffic"] = [
-                traffic for traffic in data["traffic"] if traffic["name"] != BACKGROUND
-            ]
+            data["traffic"].remove(entry(data, BACKGROUND))
         return Scenario.from_dict(data)
 
     def figures(self, outcome: Outcome) -> Mapping[str, float | None]:
@@ -294,7 +289,7 @@ def configuration(seconds: float = 0.0) -> Data:
     return data
 
 
-def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...]:
+def cells(channels: Sequence[int], paths: Iterable[LinkPath] = LinkPath) -> tuple[Cell, ...]:
     """Return the cells with these numbers of channels and paths, for both queues."""
     return tuple(
         Cell(number, queue_kb, path)
@@ -304,17 +299,7 @@ def cells(channels: Sequence[int], paths: Sequence[LinkPath]) -> tuple[Cell, ...
     )
 
 
-def main_cells(loads: Loads = LOADS) -> tuple[Cell, ...]:
-    """Return the cells of the figures."""
-    return cells(loads.every, tuple(LinkPath))
-
-
 def runs_of(cell: Cell, runs: int) -> int:
     """Return how many runs a cell has where most have ``runs``."""
     is_cheap = cell.path in UNCODED and cell.channels <= _FEW_CHANNELS
     return runs * MORE_RUNS if is_cheap else runs
-
-
-def variant_cells(variant: Variant, loads: Loads) -> tuple[Cell, ...]:
-    """Return the cells of a variant; one that changes the tunnel alone has no uncoded cells."""
-    return cells(loads.variants, variant.paths)

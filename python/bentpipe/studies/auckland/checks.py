@@ -8,12 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from bentpipe.results import View
 from bentpipe.scenario import Scenario
 from bentpipe.simulation import Outcome
 from bentpipe.studies.auckland.cells import configuration, entry, set_values
 from bentpipe.studies.auckland.runs import BACKGROUND, TRANSFER
-from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Measurement, Row, Tolerance
 from bentpipe.studies.base.inputs import Provenance, read_rows
 from bentpipe.studies.base.work import Cell
@@ -32,11 +30,8 @@ class CheckCell(Cell):
     sizes: str
     transfer: str
     lead: str
-
-    @property
-    def is_stochastic(self) -> bool:
-        """Return True: servers, sizes and starts are drawn."""
-        return True
+    # Servers, sizes and starts are drawn.
+    is_stochastic = True
 
     def scenario(self) -> Scenario:
         """Return the complete scenario."""
@@ -110,8 +105,3 @@ def comparison(measured: Mapping[CheckCell, Measurement]) -> Comparison:
 def missed(checks: Comparison) -> list[str]:
     """Return the bounds that are not kept, or were not tried."""
     return [row.name for row in checks.rows if row.is_outside or row.agreement is None]
-
-
-def view(checks: Comparison) -> View:
-    """Return the table of the checks."""
-    return tables.view("auckland", "checks", checks.rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 from bentpipe.studies.auckland.cells import (
@@ -148,14 +149,12 @@ class Decision:
 
     def by_path(self) -> dict[LinkPath, Decision]:
         """Return the decisions as if one path alone decided, of effects that are of one path."""
-        by_path: dict[LinkPath, tuple[Effect, ...]] = {}
-        for effect in self.effects:
-            if effect.path is not None:
-                by_path[effect.path] = (
-                    *by_path.get(effect.path, ()),
-                    replace(effect, decides=True),
-                )
-        return {path: Decision(self.rule, effects) for path, effects in by_path.items()}
+        deciding = [replace(effect, decides=True) for effect in self.effects]
+        return {
+            path: Decision(self.rule, tuple(effect for effect in deciding if effect.path is path))
+            for path in dict.fromkeys(effect.path for effect in deciding)
+            if path is not None
+        }
 
     @property
     def was_tried(self) -> bool:
@@ -233,14 +232,12 @@ class Context:
     def curve(self, figure: str, queue_kb: int, channels: Sequence[int], path: LinkPath) -> Curve:
         """Return the area under a curve by seed; nothing if a cell or all channels are missing."""
         cells = [Cell(n, queue_kb, path) for n in channels]
-        if not cells or any(cell not in self.measured for cell in cells):
+        runs = [self.measured[cell].by_seed(figure) for cell in cells if cell in self.measured]
+        if not cells or len(runs) < len(cells):
             return {}
-        runs = [self.measured[cell].by_seed(figure) for cell in cells]
         seeds = [seed for seed in runs[0] if all(seed in by_seed for by_seed in runs)]
-        if not seeds:
-            return {}
         values = [[by_seed[seed] for seed in seeds] for by_seed in runs]
-        return dict(zip(seeds, area(channels, values), strict=True))
+        return dict(zip(seeds, area(channels, values), strict=True)) if seeds else {}
 
 
 # By name in rules.csv.
@@ -386,14 +383,9 @@ class Decided:
     @property
     def turns_at(self) -> Channels:
         """The numbers of channels at which the verdict is another than at the last decided one."""
-        turns, last = [], None
-        for channels, decision in self.by_channels.items():
-            if decision.verdict is Verdict.NOT_DECIDED:
-                continue
-            if last is not None and decision.verdict is not last:
-                turns.append(channels)
-            last = decision.verdict
-        return tuple(turns)
+        verdicts = [(n, decision.verdict) for n, decision in self.by_channels.items()]
+        decided = [(n, verdict) for n, verdict in verdicts if verdict is not Verdict.NOT_DECIDED]
+        return tuple(n for (_, last), (n, verdict) in pairwise(decided) if verdict is not last)
 
     def to_json(self) -> dict[str, Any]:
         """Return the claim, its verdict, the effect that decides and its seeds as plain data."""
@@ -432,14 +424,14 @@ def mechanism_of(claim: Claim, context: Context) -> Mechanism:
     (about,) = (
         row for row in read_rows("auckland", "mechanisms.csv") if row["claim"] == claim.text
     )
-    evidence = []
-    for row in read_rows("auckland", "evidence.csv"):
-        if row["claim"] == claim.text:
-            for channels in _CHANNELS[row["channels"]](context)[:1]:
-                cell = Cell(channels, int(row["queue_kB"]), LinkPath(row["path"]))
-                if cell in context.measured:
-                    evidence.append((cell, row["figure"], context.measured[cell][row["figure"]]))
-    return Mechanism(about["mechanism"], about["open"], tuple(evidence))
+    evidence = tuple(
+        (cell, row["figure"], context.measured[cell][row["figure"]])
+        for row in read_rows("auckland", "evidence.csv")
+        if row["claim"] == claim.text
+        for channels in _CHANNELS[row["channels"]](context)[:1]
+        if (cell := Cell(channels, int(row["queue_kB"]), LinkPath(row["path"]))) in context.measured
+    )
+    return Mechanism(about["mechanism"], about["open"], evidence)
 
 
 def decide(

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from bentpipe.studies.auckland.cells import (
-    BASE,
-    QUEUES_KB,
-    Cell,
-    LinkPath,
-    Variant,
-)
+from bentpipe.studies.auckland.cells import BASE, Cell, LinkPath, Variant
 from bentpipe.studies.auckland.runs import CODED_HALF, UNCODED_HALF
 from bentpipe.studies.base.comparison import Measurement, Samples
 from bentpipe.studies.base.work import Work
@@ -41,14 +34,13 @@ def measure(work: Work, runs: Mapping[Cell, int], variant: Variant = BASE) -> Me
 def shares(measured: Measured) -> list[dict[str, Any]]:
     """Return the labels of each cell, its halves, and their changes from those of plain."""
     rows = []
-    for queue_kb, (cell, measurement) in product(QUEUES_KB, measured.items()):
-        if cell.queue_kb == queue_kb:
-            plain = measured[replace(cell, path=LinkPath.PLAIN)]
-            values = {half: measurement[half] for half in (CODED_HALF, UNCODED_HALF)}
-            for half in tuple(values):
-                change = half.replace("mbps", "change_percent")
-                values[change] = gain_percent(plain.by_seed(half), measurement.by_seed(half))
-            rows.append({**cell.labels, **values})
+    for cell in sorted(measured, key=lambda cell: cell.queue_kb):
+        plain = measured[replace(cell, path=LinkPath.PLAIN)]
+        values = {half: measured[cell][half] for half in (CODED_HALF, UNCODED_HALF)}
+        for half in tuple(values):
+            change = half.replace("mbps", "change_percent")
+            values[change] = gain_percent(plain.by_seed(half), measured[cell].by_seed(half))
+        rows.append({**cell.labels, **values})
     return rows
 
 
@@ -66,12 +58,12 @@ def area(channels: Sequence[int], values: Sequence[Sequence[float]]) -> list[flo
 
 def gain_percent(before: Curve, after: Curve) -> Samples:
     """Return the change in percent of the mean before, by pairs of equal seeds, as `ratio`."""
-    return Samples.of((100 * (times - 1) for times in ratio(before, after).values), exact=False)
+    return Samples.of(100 * (times - 1) for times in ratio(before, after).values)
 
 
 def share_percent(largest: Curve, after: Curve) -> Samples:
     """Return values in percent of the largest ones."""
-    return Samples.of((100 * value / largest[seed] for seed, value in after.items()), exact=False)
+    return Samples.of((100 * value / largest[seed] for seed, value in after.items()))
 
 
 def ratio(before: Curve, after: Curve) -> Samples:
@@ -86,4 +78,4 @@ def ratio(before: Curve, after: Curve) -> Samples:
         return Samples()
     times = sum(after[seed] for seed in seeds) / len(seeds) / mean
     values = (times + (after[seed] - times * before[seed]) / mean for seed in seeds)
-    return Samples.of(values, exact=False)
+    return Samples.of(values)

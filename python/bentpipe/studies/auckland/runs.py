@@ -16,7 +16,7 @@ import numpy as np
 from bentpipe.results import Result, utc_now
 from bentpipe.simulation import Outcome
 from bentpipe.studies.base.comparison import Array
-from bentpipe.studies.base.work import largest_goodput_bps
+from bentpipe.studies.base.work import largest_goodput_bps, steady_bps
 from bentpipe.units import NS_PER_S
 
 # Of entries of `traffic`; the others are the uncoded half of the channels.
@@ -55,6 +55,7 @@ def figures(outcome: Outcome) -> dict[str, float]:
     delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
     names = [flow["name"] for flow in plan["flows"]]
     transfer = names.index(TRANSFER)
+    channels = [n for n, name in enumerate(names) if name.startswith(BACKGROUND)]
     is_tcp = np.array([not name.startswith(PING) for name in names])
     stop_s = plan["stop_ns"] / NS_PER_S
     empty_ns, full_ns = (
@@ -63,7 +64,7 @@ def figures(outcome: Outcome) -> dict[str, float]:
     total_mbps = float(delivered[is_tcp].sum()) * 8 / stop_s / 1e6
     return {
         TOTAL: total_mbps,
-        LEFT: payload_rate_mbps(plan) - _channels_mbps(outcome, names),
+        LEFT: payload_rate_mbps(plan) - steady_bps(outcome, channels, *_TRANSFER_S) / 1e6,
         TRANSFER_GOODPUT: _transfer_mbps(outcome, transfer),
         BACKGROUND_BUSY: _background_busy_percent(outcome),
         QUEUE_IDLE: 100 * empty_ns / outcome.raw["end_ns"],
@@ -89,18 +90,6 @@ def _transfer_mbps(outcome: Outcome, transfer: int) -> float:
     )
     (delivered_bytes,) = outcome.column("flow_samples", "delivered_bytes")[at_end]
     return float(delivered_bytes) * 8 * NS_PER_S / duration_ns / 1e6
-
-
-def _channels_mbps(outcome: Outcome, names: list[str]) -> float:
-    """Return the goodput of the channels beside the transfer."""
-    numbers = [n for n, name in enumerate(names) if name.startswith(BACKGROUND)]
-    is_channel = np.isin(outcome.column("flow_samples", "flow"), numbers)
-    at_ns = outcome.column("flow_samples", "time_ns")
-    delivered = outcome.column("flow_samples", "delivered_bytes")
-    start_bytes, end_bytes = (
-        float(delivered[is_channel & (at_ns == at_s * NS_PER_S)].sum()) for at_s in _TRANSFER_S
-    )
-    return (end_bytes - start_bytes) * 8 / (_TRANSFER_S[1] - _TRANSFER_S[0]) / 1e6
 
 
 def _background_busy_percent(outcome: Outcome) -> float:

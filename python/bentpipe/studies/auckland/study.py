@@ -83,7 +83,7 @@ class AucklandOutcome(StudyOutcome):
 
     def terminal(self) -> Iterator[View | str]:
         """Yield the checks, goodputs over channels and, below them, the claims."""
-        yield checks.view(self.comparisons[CHECKS])
+        yield tables.view("auckland", "checks", self.comparisons[CHECKS].rows)
         yield ""
         for number in views.PUBLISHED:
             yield views.curves_view(self.measured, number)
@@ -104,19 +104,17 @@ class AucklandOutcome(StudyOutcome):
             title += "where along the load each claim holds."
             tests = claims.TESTS
             chosen = [d for d in self.decided if tests[d.claim.text].is_about_coding is is_coding]
-            decisions: list[Mapping[Any, claims.Decision]] = [
-                decided_claim.by_channels for decided_claim in chosen
-            ]
-            by_channels.append(views.decisions_view(title, "channels", chosen, decisions))
+            of_channels = {d.claim: d.by_channels for d in chosen}
+            by_channels.append(views.decisions_view(title, "channels", of_channels))
             title = f"Verdict and the effect that decides it, claims about {about}."
-            decisions = [decided_claim.variants for decided_claim in chosen]
-            by_variant.append(views.decisions_view(title, "instead", chosen, decisions))
+            of_variants = {d.claim: d.variants for d in chosen}
+            by_variant.append(views.decisions_view(title, "instead", of_variants))
         mixed = [row | {"runs": len(row[runs.CODED_HALF].values)} for row in self.mixed]
         return {
             **views.figures(self.measured, self.traces),
             **self.channels_by_queue(),
             "tolerances": (),
-            "checks_table": checks.view(self.comparisons[CHECKS]),
+            "checks_table": tables.view("auckland", "checks", self.comparisons[CHECKS].rows),
             "claims_table": views.claims_view(self.decided),
             "mechanisms_table": views.mechanisms_view(self.decided),
             "channels_tables": by_channels,
@@ -143,10 +141,10 @@ def run(
     loads = cells.LOADS if loads is None else loads
     variants = cells.VARIANTS if variants is None else variants
     few = min(work.runs, cells.MAX_VARIANT_RUNS)
-    main = {cell: cells.runs_of(cell, work.runs) for cell in cells.main_cells(loads)}
+    main = {cell: cells.runs_of(cell, work.runs) for cell in cells.cells(loads.every)}
     varied = [
-        (variant, {cell: cells.runs_of(cell, few) for cell in cells.variant_cells(variant, loads)})
-        for variant in variants
+        (v, {cell: cells.runs_of(cell, few) for cell in cells.cells(loads.variants, v.paths)})
+        for v in variants
     ]
     halved_cells = cells.cells((loads.mixed,) if loads.mixed else (), cells.MIXED_PATHS)
     halved = dict.fromkeys(halved_cells, min(work.runs, cells.MAX_MIXED_RUNS))
@@ -219,8 +217,8 @@ def run_real_time(work: RealWork) -> RealOutcome:
 
 def cells_named(chosen: str | None) -> tuple[cells.Cell, ...]:
     """Return cells by `CHANNELS[:QUEUE_KB[:PATH]]`, as `cells_by_name` does."""
-    table = cells.cells(cells.LOADS.every, tuple(cells.LinkPath))
-    return cells_by_name("auckland", chosen, {cell: (cell.key,) for cell in table})
+    names = {cell: (cell.key,) for cell in cells.cells(cells.LOADS.every)}
+    return cells_by_name("auckland", chosen, names)
 
 
 def _values(of: Sequence[cells.Cell]) -> dict[str, str]:

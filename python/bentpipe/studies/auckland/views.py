@@ -24,6 +24,7 @@ from bentpipe.studies.auckland.cells import (
     LinkPath,
 )
 from bentpipe.studies.auckland.claims import (
+    Claim,
     Decided,
     Decision,
     Effect,
@@ -197,24 +198,20 @@ def claims_view(decided: Sequence[Decided]) -> View:
     return tables.view("auckland", "claims", rows)
 
 
-def decisions_view(
-    title: str, key: str, decided: Sequence[Decided], decisions: Sequence[Mapping[Any, Decision]]
-) -> View:
-    """Return a verdict and its effect for each claim, a row for each key of ``decisions``."""
-    columns = [Column(key, key)]
-    for i, decided_claim in enumerate(decided, start=1):
-        name = f"claim_{i}"
-        columns.append(
-            Column(name, f"figure {decided_claim.claim.figure}", decided_claim.claim.text)
-        )
-    keys = dict.fromkeys(name for of_claim in decisions for name in of_claim)
+def decisions_view(title: str, key: str, decisions: Mapping[Claim, Mapping[Any, Decision]]) -> View:
+    """Return a verdict and its effect for each claim, a row for each key of its ``decisions``."""
+    columns = [
+        Column(key, key),
+        *(
+            Column(f"claim_{i}", f"figure {claim.figure}", claim.text)
+            for i, claim in enumerate(decisions, start=1)
+        ),
+    ]
+    of_claims = decisions.values()
     # As texts, which a page folds. Where a claim was not tried, there is none.
     rows = [
-        [
-            name,
-            *(_decision_text(of_claim[name]) if name in of_claim else "" for of_claim in decisions),
-        ]
-        for name in keys
+        [name, *(_decision_text(by_key[name]) if name in by_key else "" for by_key in of_claims)]
+        for name in dict.fromkeys(name for by_key in of_claims for name in by_key)
     ]
     return View(title, columns, rows)
 
@@ -323,7 +320,8 @@ def _published_figures(measured: Measured) -> Figure:
     panels[0].set_xlim(left, last + (last - left) * _LABEL_ROOM / (1 - _LABEL_ROOM))
     for axes in panels:
         _label_directly(axes)
-    _name_x(panels)
+    for axes in panels[-2:]:
+        axes.set_xlabel("Channels")
     return figure
 
 
@@ -335,12 +333,11 @@ def _grid(
     for axes, ((name, label), queue_kb) in zip(panels, product(shown, QUEUES_KB), strict=True):
         _curves(axes, measured, queue_kb, name, paths)
         _title(axes, f"queue of {queue_kb:,} kB")
-        axes.set_ylabel(label)
+        axes.set(xlabel="Channels", ylabel=label)
         axes.label_outer()
         if from_0:
             from_zero(axes)
     add_figure_legend(figure, panels[0], columns=6)
-    _name_x(panels)
     return figure
 
 
@@ -357,14 +354,13 @@ def _download_figure(measured: Measured) -> Figure:
                 samples = [measurement[download_time(name)] for name in SIZE_CLASSES]
                 plot_samples(axes, x, samples, label=path.value, **_style(path))
         _title(axes, f"queue of {queue_kb:,} kB, {channels} channels")
-        axes.set_ylabel("Median time [s]")
+        axes.set(xlabel="Size of the download", ylabel="Median time [s]")
         axes.label_outer()
     # Without a download there is nothing that a logarithmic scale could begin at.
     if any(np.isfinite(_points(line)[1]).any() for axes in panels for line in axes.lines):
         log_axis(panels[0].yaxis)
     for axes in panels[-2:]:
         axes.set_xticks(x, ["\n".join(name.rsplit(" ", 1)) for name in SIZE_CLASSES])
-    _name_x(panels, "Size of the download")
     add_figure_legend(figure, panels[0], columns=6)
     return figure
 
@@ -383,10 +379,8 @@ def _trace_figure(traces: Mapping[Cell, tuple[Array, Array]]) -> Figure | None:
                 style: dict[str, Any] = {"color": _STYLES[path][0], "linewidth": 0.7, "alpha": 0.8}
                 axes.plot(time_s, 100 * waiting_kb / queue_kb, label=path.value, **style)
         _title(axes, f"{queue_kb:,} kB, {channels} channels")
-        axes.set_ylabel("Queue [% of its limit]")
-        axes.set_ylim(0, 105)
+        axes.set(xlabel="Time [s]", ylabel="Queue [% of its limit]", ylim=(0, 105))
         axes.label_outer()
-    _name_x(panels, "Time [s]")
     add_legend(panels[0])
     return figure
 
@@ -446,8 +440,3 @@ def _label_directly(axes: Axes) -> None:
 
 def _title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="right", fontsize=9, color=INK)
-
-
-def _name_x(panels: Sequence[Axes], label: str = "Channels") -> None:
-    for axes in panels[-2:]:
-        axes.set_xlabel(label)

@@ -19,8 +19,6 @@ from bentpipe.results import (
 )
 from bentpipe.studies.base.inputs import COUNTED, Provenance, read_quantities, read_rows
 
-_TAILS: Final = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
-
 Array = npt.NDArray[np.float64]
 
 
@@ -36,7 +34,7 @@ class Samples:
     exact: bool = False
 
     @classmethod
-    def of(cls, values: Iterable[float | None], *, exact: bool) -> Samples:
+    def of(cls, values: Iterable[float | None], *, exact: bool = False) -> Samples:
         """Return the samples of values; None is a run without a value."""
         return cls(tuple(float(value) for value in values if value is not None), exact)
 
@@ -89,9 +87,8 @@ class Measurement:
 
     def of(self, figure: str, unit: float = 1.0) -> Samples:
         """Return the values of a figure in multiples of ``unit``."""
-        return Samples.of(
-            (value / unit for value in self.by_seed(figure).values()), exact=self.exact
-        )
+        values = self.by_seed(figure).values()
+        return Samples.of((value / unit for value in values), exact=self.exact)
 
     def by_seed(self, figure: str) -> dict[int, float]:
         """Return the values of a figure by seed, of the runs that have one."""
@@ -106,7 +103,7 @@ class Measurement:
 def difference(before: Mapping[int, float], after: Mapping[int, float]) -> Samples:
     """Return the change of a figure by seed, by pairs of the same seed."""
     seeds = (seed for seed in before if seed in after)
-    return Samples.of((after[seed] - before[seed] for seed in seeds), exact=False)
+    return Samples.of(after[seed] - before[seed] for seed in seeds)
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ def estimate(samples: Sequence[Samples], statistic: Callable[[Array], Array]) ->
         return Estimate(value, None)
     rng = np.random.default_rng(0)
     drawn = np.column_stack([resampled(np.array(s.values), rng).mean(axis=1) for s in samples])
-    low, high = np.quantile(statistic(drawn), _TAILS)
+    low, high = np.quantile(statistic(drawn), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Estimate(value, Interval(float(low), float(high)))
 
 
@@ -318,11 +315,10 @@ class Comparison:
         others = [row for row in compared if not row.judged]
         summary: dict[str, Any] = {"rows": len(self.rows)}
         if judged:
-            kinds = {kind: [row for row in judged if row.provenance is kind] for kind in Provenance}
             summary["by_provenance"] = {
                 kind.value: errors_of(rows) if kind in COUNTED else {"rows": len(rows)}
-                for kind, rows in kinds.items()
-                if rows
+                for kind in Provenance
+                if (rows := [row for row in judged if row.provenance is kind])
             }
             summary["outside"] = [row.name for row in self.outside]
             summary["tolerances"] = {str(row.tolerance): row.tolerance.reason for row in judged}

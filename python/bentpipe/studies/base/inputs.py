@@ -120,10 +120,6 @@ def read_inputs(
     return tuple(inputs)
 
 
-def _covers(pattern: str, path: str) -> bool:
-    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
-
-
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     parts = value.items() if isinstance(value, Mapping) else enumerate(value)
     for name, part in parts:
@@ -139,7 +135,7 @@ def _text(known: Mapping[str, Any], scenario: Mapping[str, Any], name: str) -> s
     texts = [
         " ".join(filter(None, [".".join(path.split(".")[prefix:]), _plain(value)]))
         for path, value in known.items()
-        if _covers(name, path)
+        if fnmatchcase(path, name) or fnmatchcase(path, f"{name}.*")
     ]
     if texts:
         return ", ".join(dict.fromkeys(texts))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from matplotlib.figure import Figure
 
 from bentpipe.errors import UsageError
-from bentpipe.live import EmulationJob, check_plan, emulate_as_completed, processor_share
+from bentpipe.live import EmulationJob, check_plan, emulate_as_completed
 from bentpipe.report import INK, PALETTE, add_legend, new_figure
 from bentpipe.results import Column, Result, View, utc_now
 from bentpipe.simulation import Outcome, cores
@@ -205,12 +205,12 @@ class RealWork(Batches):
         ``cells`` has each cell with the settings that the kernel has, or itself.
         """
         emulated = self.run(cells)
-        every = dict.fromkeys(
+        every = [
             version
             for cell, kernel_cell in cells.items()
             if emulated[cell]
             for version in (cell, kernel_cell)
-        )
+        ]
         work = Work(self.study, runs=max(runs, self.runs), seed=self.seed)
         simulated = work.measure(every)
         self.interrupted = self.interrupted or work.interrupted
@@ -231,13 +231,8 @@ class RealWork(Batches):
         (job,) = cell.jobs([seed])
         check_plan(job.plan)
         max_s = job.plan.data["stop_ns"] / NS_PER_S
-        return EmulationJob(
-            job.plan,
-            seed,
-            max_s=max_s,
-            expected_s=cell.expected_s or max_s,
-            load=cell.load,
-        )
+        expected_s = cell.expected_s or max_s
+        return EmulationJob(job.plan, seed, max_s=max_s, expected_s=expected_s, load=cell.load)
 
     def _begin(self, jobs: Sequence[EmulationJob]) -> None:
         self.total = self.total or len(jobs)
@@ -247,11 +242,6 @@ class RealWork(Batches):
 
     def _show(self, done: float) -> None:
         self.progress(min(1.0, (self._done + done) / self.total))
-
-
-def load_of(rate_bps: float) -> float:
-    """Return the approximate share of a processor that a run takes, at a link's rate."""
-    return processor_share(rate_bps)
 
 
 def expected_time_s(jobs: Sequence[EmulationJob], total: int, parallel: int) -> float:
@@ -319,9 +309,7 @@ class RealOutcome(StudyOutcome):
     def differences(self) -> Samples:
         """Return the absolute differences of emulated and simulated values, in percent."""
         known = (row.more["difference_percent"] for row in self.main.rows)
-        return Samples.of(
-            (abs(percent) for percent in known if isinstance(percent, float)), exact=False
-        )
+        return Samples.of(abs(percent) for percent in known if isinstance(percent, float))
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the rows, and the mean and the largest absolute difference."""
@@ -364,6 +352,7 @@ class RealOutcome(StudyOutcome):
 
     def _plot(self) -> Figure:
         rows = self.main.rows
+        cells = [row.to_json() for row in rows]
         figure, (axes,) = new_figure(1, 1, height_in=max(2.4, 0.8 + 0.22 * len(rows)))
         for name, marker, edge, face in (
             ("published", "o", INK, "none"),
@@ -371,18 +360,16 @@ class RealOutcome(StudyOutcome):
             ("simulated_kernel_hosts", "_", PALETTE[1], PALETTE[1]),
             ("emulated", "x", PALETTE[2], PALETTE[2]),
         ):
-            data = [(place, row.to_json()) for place, row in enumerate(rows)]
-            known = [(row, place) for place, row in data if row[name] is not None]
+            known = [
+                (place, row[name], row.get(f"{name}_low"))
+                for place, row in enumerate(cells)
+                if row[name] is not None
+            ]
             if known:
-                values = [row[name] for row, _ in known]
-                places = [place for _, place in known]
+                places, values, _ = zip(*known, strict=True)
                 label = name.replace("_", " ")
                 axes.plot(values, places, marker, color=edge, markerfacecolor=face, label=label)
-                lows = [row.get(f"{name}_low") for row, _ in known]
-                halves = [
-                    0.0 if low is None else value - low
-                    for value, low in zip(values, lows, strict=True)
-                ]
+                halves = [0.0 if low is None else value - low for _, value, low in known]
                 axes.errorbar(values, places, xerr=halves, fmt="none", ecolor=edge)
         axes.set_yticks(range(len(rows)), [row.name for row in rows])
         axes.invert_yaxis()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -170,20 +171,27 @@ def view(
     """
     (about,) = (row for row in read_rows(study, "titles.csv") if row["table"] == table)
     shown_columns = columns(study, about["columns"]) if shown is None else shown
-    cells: list[list[Any]] = []
-    emphasized: set[tuple[int, int]] = set()
-    for i, row in enumerate(rows):
-        if not isinstance(row, Row | Mapping):
-            cells.append(list(row))
-            continue
-        cells.append([row[column.name] for column in shown_columns])
-        for j, name in enumerate(column.name for column in shown_columns if isinstance(row, Row)):
-            if name in strong and row[f"{name.rpartition('error')[0]}is_outside"]:
-                emphasized.add((i, j))
-    key, group = int(about["key"]), int(about["group"] or 0)
-    return View(
-        about["title"].format(**values), shown_columns, cells, key, group, strong=emphasized
-    )
+    names = [column.name for column in shown_columns]
+    cells = [
+        [row[name] for name in names] if isinstance(row, Row | Mapping) else row for row in rows
+    ]
+    emphasized = {
+        (i, j)
+        for (i, row), (j, name) in product(enumerate(rows), enumerate(names))
+        if isinstance(row, Row) and name in strong
+        if row[f"{name.rpartition('error')[0]}is_outside"]
+    }
+    key, group, title = int(about["key"]), int(about["group"] or 0), about["title"].format(**values)
+    return View(title, shown_columns, cells, key, group, strong=emphasized)
+
+
+# The style of marks without lines.
+HOLLOW: Final[Mapping[str, Any]] = {
+    "linestyle": "none",
+    "markersize": 5,
+    "markerfacecolor": "none",
+    "markeredgewidth": 1.3,
+}
 
 
 def plot_samples(
@@ -207,17 +215,9 @@ def plot_published(
     axes: Axes, x: Sequence[float], rows: Sequence[Row], color: str, label: str | None = None
 ) -> None:
     """Draw the published values of rows as circles."""
-    axes.plot(
-        x,
-        [math.nan if row.published is None else row.published for row in rows],
-        linestyle="none",
-        marker="o",
-        markersize=5,
-        markerfacecolor="none",
-        markeredgecolor=color,
-        markeredgewidth=1.3,
-        label=label,
-    )
+    values = [math.nan if row.published is None else row.published for row in rows]
+    # In CSV a line has the band of its colour, which is that of the simulated values.
+    axes.plot(x, values, marker="o", markeredgecolor=color, label=label, **HOLLOW)
 
 
 def add_figure_legend(figure: Figure, axes: Axes, *, columns: int) -> None:

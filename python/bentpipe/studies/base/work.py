@@ -25,7 +25,7 @@ from bentpipe.simulation import (
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base.comparison import Comparison, Measurement, Samples
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.units import LARGEST_SEED, TCP_IP_BYTES, TIMESTAMPS_BYTES
+from bentpipe.units import LARGEST_SEED, NS_PER_S, TCP_IP_BYTES, TIMESTAMPS_BYTES
 
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
 MAX_RUNS: Final = 1000
@@ -115,14 +115,11 @@ class Batches(ABC):
         **fields: Any,
     ) -> OutcomeT:
         """Return the outcome; ``fields`` are further ones of its class."""
+        version = {"bentpipe_version": bentpipe.__version__}
         return of(
             study=self.study,
             comparisons=comparisons,
-            configuration={
-                "bentpipe_version": bentpipe.__version__,
-                **self.about(),
-                **configuration,
-            },
+            configuration={**version, **self.about(), **configuration},
             interrupted=self.interrupted,
             **fields,
         )
@@ -158,24 +155,22 @@ class Work(Batches):
         self._progress = progress
         self._done = 0
 
-    def seeds(self, runs: int | None = None) -> range:
-        """Return the seeds of ``runs`` runs, by default of as many as a stochastic cell has."""
-        return range(self.seed, self.seed + (self.runs if runs is None else runs))
+    def seeds(self, runs: int) -> range:
+        """Return the seeds of ``runs`` runs."""
+        return range(self.seed, self.seed + runs)
 
-    def measure(
-        self, cells: Iterable[CellT] | Mapping[CellT, int], runs: int | None = None
-    ) -> Measured[CellT]:
+    def measure(self, cells: Iterable[CellT] | Mapping[CellT, int]) -> Measured[CellT]:
         """Run cells and return the figures of complete runs.
 
-        Each stochastic cell has ``runs`` runs, or as many as a mapping has, and any other one.
+        Each stochastic cell has the runs of the study or those of a mapping, and any other one.
         """
-        seeds = {
-            cell: self.seeds(
-                (cells[cell] if isinstance(cells, Mapping) else runs) if cell.is_stochastic else 1
-            )
-            for cell in cells
-        }
-        by_cell = self.run({cell: cell.jobs(of_cell) for cell, of_cell in seeds.items()})
+        runs = cells if isinstance(cells, Mapping) else dict.fromkeys(cells, self.runs)
+        by_cell = self.run(
+            {
+                cell: cell.jobs(self.seeds(n if cell.is_stochastic else 1))
+                for cell, n in runs.items()
+            }
+        )
         return Measured(
             {
                 cell: Measurement(
@@ -188,19 +183,18 @@ class Work(Batches):
 
     def run(self, jobs: Mapping[CellT, Sequence[Job]]) -> dict[CellT, tuple[Outcome, ...]]:
         """Run the jobs of cells; return the complete outcomes of each, in the order of its jobs."""
-        cells = [cell for cell, of_cell in jobs.items() for _ in of_cell]
+        every = [(cell, job) for cell, of_cell in jobs.items() for job in of_cell]
         by_cell: dict[CellT, list[Outcome]] = {cell: [] for cell in jobs}
         if not self.interrupted:
-            every = [job for of_cell in jobs.values() for job in of_cell]
             self.total = self.total or len(every)
             complete: Sequence[Outcome]
             try:
-                complete = run_jobs(every, self._executor, progress=self._count)
+                complete = run_jobs([job for _, job in every], self._executor, progress=self._count)
             except RunsInterrupted as ended:
                 complete = ended.outcomes
                 self.interrupted = True
             for outcome in complete:
-                by_cell[cells[outcome.index]].append(outcome)
+                by_cell[every[outcome.index][0]].append(outcome)
             self._done += len(every)
         return {cell: tuple(outcomes) for cell, outcomes in by_cell.items()}
 
@@ -218,14 +212,9 @@ class Work(Batches):
             seed=self.seed,
             progress=self._count,
         )
-        self._done += self.trials(scenario, sizes, resolution)
+        self._done += max_trials(scenario, sizes, resolution)
         self.interrupted = search.interrupted
         return search
-
-    @staticmethod
-    def trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
-        """Return the largest number of runs of a search."""
-        return max_trials(scenario, sizes, resolution)
 
     def about(self) -> dict[str, Any]:
         """Return what is recorded of all runs."""
@@ -248,6 +237,18 @@ def check_seeds(runs: int, seed: int) -> None:
     largest = LARGEST_SEED - (runs - 1)
     if not 0 <= seed <= largest:
         raise UsageError(f"seed: read {seed}; must be 0 to {largest}")
+
+
+def steady_bps(outcome: Outcome, flows: Sequence[int], from_s: float, until_s: float) -> float:
+    """Return what TCP flows delivered together between two samples, in application bit/s."""
+    time_ns = outcome.column("flow_samples", "time_ns")
+    ours = np.isin(outcome.column("flow_samples", "flow"), flows)
+    delivered = outcome.column("flow_samples", "delivered_bytes").astype(np.float64)
+
+    def so_far(at_s: float) -> float:
+        return float(delivered[ours & (time_ns == round(at_s * NS_PER_S))].sum())
+
+    return (so_far(until_s) - so_far(from_s)) * 8 / (until_s - from_s)
 
 
 def largest_goodput_bps(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> float:

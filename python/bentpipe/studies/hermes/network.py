@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from bentpipe.scenario import Scenario
 from bentpipe.simulation import Outcome
 from bentpipe.studies.base.inputs import read_scenario
@@ -113,19 +111,6 @@ def case_to_json(measured: Found, case: Case) -> dict[str, Any]:
         ends = ((name, samples.interval) for name, samples in figures.items())
         row["intervals"] = {name: None if i is None else [i.low, i.high] for name, i in ends}
     return {**row, "runs": len(runs)}
-
-
-def steady_bps(outcome: Outcome, flows: Sequence[int], from_s: float, until_s: float) -> float:
-    """Return what TCP flows delivered together between two samples, in application bit/s."""
-    time_ns = outcome.column("flow_samples", "time_ns")
-    flow = outcome.column("flow_samples", "flow")
-    delivered = outcome.column("flow_samples", "delivered_bytes").astype(np.float64)
-    ours = np.isin(flow, list(flows))
-
-    def so_far(at_s: float) -> float:
-        return float(delivered[ours & (time_ns == round(at_s * NS_PER_S))].sum())
-
-    return (so_far(until_s) - so_far(from_s)) * 8 / (until_s - from_s)
 
 
 def direction(outcome: Outcome, name: str, number: int) -> float:

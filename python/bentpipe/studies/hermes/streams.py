@@ -14,6 +14,7 @@ import numpy as np
 from bentpipe.scenario import Scenario, frame_bits
 from bentpipe.simulation import Outcome
 from bentpipe.studies.base.comparison import Samples
+from bentpipe.studies.base.work import steady_bps
 from bentpipe.studies.hermes import network
 from bentpipe.studies.hermes.network import (
     MSS_BYTES,
@@ -24,7 +25,6 @@ from bentpipe.studies.hermes.network import (
     Found,
     direction,
     loss_percent,
-    steady_bps,
     stream,
 )
 from bentpipe.units import NS_PER_S, UDP_IP_BYTES
@@ -209,7 +209,7 @@ def max_participants(measured: Found, rate_kbps: int, copies: str = "each") -> S
         fits = takewhile(lambda loss: loss <= TOLERABLE_LOSS_PERCENT, run)
         return 1 + sum(1 for _ in fits)
 
-    return Samples.of(map(largest, zip(*losses, strict=True)), exact=False)
+    return Samples.of(map(largest, zip(*losses, strict=True)))
 
 
 def max_upstream_kbps(measured: Found) -> int | None:

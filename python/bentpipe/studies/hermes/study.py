@@ -15,7 +15,7 @@ from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Samples, quantity_rows, read_tolerances
 from bentpipe.studies.base.inputs import read_scenario
 from bentpipe.studies.base.outcome import StudyOutcome
-from bentpipe.studies.base.tables import mean_text, plot_samples
+from bentpipe.studies.base.tables import HOLLOW, mean_text, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.hermes import network, streams, transfers
 from bentpipe.studies.hermes.network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, case_to_json
@@ -102,12 +102,6 @@ def tcp(measured: Found, mss_bytes: int) -> dict[str, Samples]:
 
 
 _WINDOWS: Final = {"8 KB": network.DEFAULT_WINDOW_BYTES, "64 KB": network.TUNED_WINDOW_BYTES}
-_MARKS: Final[dict[str, Any]] = {
-    "linestyle": "none",
-    "markersize": 5,
-    "markerfacecolor": "none",
-    "markeredgewidth": 1.3,
-}
 
 Points = Mapping[str, float]
 
@@ -121,12 +115,12 @@ def window_figure(measured: Found, published: Points) -> Figure:
         bounds = [case.bound_bps / 1e6 for case in ideal]
         axes.plot(sizes_kib, bounds, color=colour, label=f"window / {round_trip_ms} ms")
         goodputs = measured.line(ideal, "goodput_bps", 1e6)
-        plot_samples(axes, sizes_kib, goodputs, color=colour, marker="o", **_MARKS)
+        plot_samples(axes, sizes_kib, goodputs, color=colour, marker="o", **HOLLOW)
     goodputs = measured.line(map(LongTransferCase, WINDOWS_BYTES), "goodput_bps", 1e6)
-    style = {"label": "on the network", "marker": "D", **_MARKS}
+    style = {"label": "on the network", "marker": "D", **HOLLOW}
     plot_samples(axes, sizes_kib, goodputs, color=PALETTE[3], **style)
     limit = published[TCP_LIMIT]
-    axes.plot([64], [limit], color=INK, label="published", marker="x", **_MARKS)
+    axes.plot([64], [limit], color=INK, label="published", marker="x", **HOLLOW)
     axes.set_xscale("log", base=2)
     axes.set(yscale="log", xlabel="Window [KiB]", ylabel="Goodput [Mbit/s]")
     axes.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
@@ -146,7 +140,7 @@ def file_figure(measured: Found, published: Points) -> Figure:
             label = f"{name}, MSS {mss} B"
             plot_samples(axes, sizes_kb, rates, color=colour, linestyle=style, label=label)
         rate = published[HTTP[window]]
-        axes.plot([network.IMAGE_BYTES / 1e3], [rate], color=colour, marker="o", **_MARKS)
+        axes.plot([network.IMAGE_BYTES / 1e3], [rate], color=colour, marker="o", **HOLLOW)
     axes.set(xscale="log", xlabel="File [kB]", ylabel="Throughput [kbit/s]")
     axes.set_xticks([10, 100, 1000], ["10", "100", "1000"])
     axes.set_ylim(bottom=0)
@@ -194,7 +188,7 @@ def conference_figure(measured: Found) -> Figure:
 
 
 _view: Final = partial(tables.view, "hermes")
-_UNTUNED, _TUNED = network.DEFAULT_WINDOW_BYTES, network.TUNED_WINDOW_BYTES
+_TUNED: Final = network.TUNED_WINDOW_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from bentpipe.scenario import Scenario, frame_bits
 from bentpipe.simulation import Outcome
-from bentpipe.studies.base.work import largest_goodput_bps
+from bentpipe.studies.base.work import largest_goodput_bps, steady_bps
 from bentpipe.studies.hermes import network
 from bentpipe.studies.hermes.network import (
     DEFAULT_WINDOW_BYTES,
@@ -23,7 +23,6 @@ from bentpipe.studies.hermes.network import (
     Case,
     Found,
     path_figures,
-    steady_bps,
     stream,
 )
 from bentpipe.units import NS_PER_S, TCP_IP_BYTES
@@ -245,14 +244,13 @@ class SessionsCase(Case):
 
     def figures(self, outcome: Outcome) -> dict[str, float]:
         """Return goodput of sessions and background, and the use of the path."""
-        session_flows = slice(self.sessions)
         delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
         steady = _steady(outcome, self.sessions, _SESSIONS_WARM_UP_S, _SESSIONS_TIME_S)
         return {
             "goodput_bps": steady["goodput_bps"],
             "background_bps": float(delivered[self.sessions :].sum()) * 8 / _SESSIONS_TIME_S,
             "rtt_ms_mean": steady["rtt_ms_mean"],
-            "timeouts": float(outcome.column("flows", "timeouts")[session_flows].sum()),
+            "timeouts": float(outcome.column("flows", "timeouts")[: self.sessions].sum()),
             **path_figures(outcome, _SESSIONS_TIME_S),
         }
 

@@ -207,12 +207,8 @@ def curves(main: Comparison, small: Comparison | None = None) -> Figure:
             plot_published(axes, delays_ms, rows, colour)
         title = "no bit errors" if rate == "0" else f"bit error rate {rate}"
         axes.text(0.03, 0.06, title, transform=axes.transAxes, fontsize=10, color=INK)
-        axes.set_ylim(0, 100)
+        axes.set(xlabel="One-way delay [ms]", ylabel="Channel utilization [%]", ylim=(0, 100))
         axes.label_outer()
-    for axes in panels[::2]:
-        axes.set_ylabel("Channel utilization [%]")
-    for axes in panels[-2:]:
-        axes.set_xlabel("One-way delay [ms]")
     add_legend(panels[0])
     return figure
 

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from bentpipe.live import processor_share
 from bentpipe.quantities import quantity
 from bentpipe.results import Result, aggregate_goodput_bps, finished_times_ns
 from bentpipe.scenario import Scenario
 from bentpipe.studies.base.inputs import read_rows, read_scenario
-from bentpipe.studies.base.real_time import RealCell, load_of
+from bentpipe.studies.base.real_time import RealCell
 from bentpipe.units import BITS_PER_BYTE, NS_PER_S
 
 MIN_QUEUE_BYTES: Final = 15_000
@@ -71,6 +72,8 @@ class Point(RealCell):
     link_control: str = ""
     direction: str = "forward"
     seconds: float = 30.0
+    # Without bit errors, BBR still draws.
+    is_stochastic = True
 
     @property
     def key(self) -> str:
@@ -102,15 +105,10 @@ class Point(RealCell):
         return self.rate_mbps * 1e6 * PAYLOAD_BYTES / PACKET_BYTES
 
     @property
-    def is_stochastic(self) -> bool:
-        """Return True: without bit errors, BBR still draws."""
-        return True
-
-    @property
     def load(self) -> float:
         """The approximate share of a processor that a run takes: with PEPs the legs are two."""
         both_ways = 1.3 if self.kind == "two-way" else 1.0
-        share = min(1.0, both_ways * load_of(self.rate_mbps * 1e6))
+        share = min(1.0, both_ways * processor_share(self.rate_mbps * 1e6))
         return min(1.0, 2 * share) if self.place else share
 
     @property

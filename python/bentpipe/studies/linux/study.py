@@ -93,7 +93,7 @@ def row_of(measure: Measure, name: str, point: Point, measurement: RealMeasureme
     An engine has no value if one of its runs lacks it; the kernel has none without a valid run.
     """
     both = kernel, same = _in_both(measurement, name)
-    values = Samples.of((run[name] for run in measurement.simulated.runs.values()), exact=False)
+    values = Samples.of(run[name] for run in measurement.simulated.runs.values())
     if len(values.values) < len(measurement.simulated.runs):
         values = Samples()
     errors = [_difference_percent(value, kernel) for value in values.values]
@@ -113,7 +113,7 @@ def row_of(measure: Measure, name: str, point: Point, measurement: RealMeasureme
             "same_seeds": same,
             "emulated": kernel,
             "difference_percent": _difference_percent(same, kernel),
-            "mean_difference_percent": Samples.of(errors, exact=False),
+            "mean_difference_percent": Samples.of(errors),
             "rate_limited": is_rate_limited(point, name, measurement),
             "excluded": all(value is not None and value < measure.min_value for value in both),
             "attempts": sum(run.attempts for run in measurement.runs),

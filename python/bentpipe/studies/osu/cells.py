@@ -197,7 +197,7 @@ def mean_over(cells: Sequence[Measurement], figure: str) -> Samples:
     """Return the mean of a figure over cells, for each seed that all that ran have."""
     runs = [values for measurement in cells if (values := measurement.by_seed(figure))]
     seeds = [seed for seed in runs[0] if all(seed in by_seed for by_seed in runs)] if runs else []
-    return Samples.of((fmean(by_seed[seed] for by_seed in runs) for seed in seeds), exact=False)
+    return Samples.of(fmean(by_seed[seed] for by_seed in runs) for seed in seeds)
 
 
 def lowest(cells: Sequence[Measurement], figure: str) -> float | None:

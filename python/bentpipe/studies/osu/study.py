@@ -276,8 +276,7 @@ def losses_figure(measured: Measured[Cell]) -> Figure:
         )
     axes.axhline(MIN_FAIRNESS, linestyle="dotted", **_GUIDE)
     log_axis(axes.xaxis)
-    axes.set_xlabel("Loss recoveries of each source in the run")
-    axes.set_ylabel("Fairness (Jain)")
+    axes.set(xlabel="Loss recoveries of each source in the run", ylabel="Fairness (Jain)")
     add_legend(axes)
     return figure
 
@@ -292,11 +291,8 @@ def _panels(measured: Measured[Cell], name: str, label: str) -> tuple[Figure, li
             plot_samples(axes, x, samples, color=_COLOURS[sources], **style)
         axes.text(0.97, 0.06, scenario, transform=axes.transAxes, ha="right", color=INK)
         axes.set_xticks(x, [f"1/{2**k}" if k > 0 else str(2**-k) for k in cells.KS])
+        axes.set(xlabel="Buffer [round trips at the link's rate]", ylabel=label)
         axes.label_outer()
-    for axes in panels[-2:]:
-        axes.set_xlabel("Buffer [round trips at the link's rate]")
-    for axes in panels[::2]:
-        axes.set_ylabel(label)
     for sources, colour in _COLOURS.items():
         panels[0].plot([], [], color=colour, label=f"{sources} sources")
     for discipline, style in _LINES.items():

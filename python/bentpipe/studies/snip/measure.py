@@ -15,7 +15,7 @@ from typing import Any, Final
 from bentpipe.plan import Plan
 from bentpipe.results import Result, rate_bps
 from bentpipe.scenario import Scenario, frame_bits
-from bentpipe.simulation import Limit, Outcome, Search
+from bentpipe.simulation import Limit, Outcome, Search, max_trials
 from bentpipe.studies.base.inputs import read_scenario, read_yaml
 from bentpipe.studies.base.real_time import RealCell
 from bentpipe.studies.base.work import KERNEL_RENO, Measured, Work
@@ -51,10 +51,9 @@ _BOTH_WAYS: Final = {"direction": "both"}
 KERNEL_TCP: Final[dict[str, Any]] = {**KERNEL_RENO, "window_scaling": False}
 
 
-def iperf_scenario(scenario: Scenario, payload_bytes: int, rate_bps: int) -> Scenario:
-    """Return the scenario in which iperf sends payloads of this size at this rate."""
-    sent = {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
-    return scenario_of(scenario.to_dict(), traffic=sent)
+def _iperf(payload_bytes: int, rate_bps: int) -> dict[str, str]:
+    """Return the settings with which iperf sends payloads of this size at this rate."""
+    return {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
 
 
 def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
@@ -161,19 +160,18 @@ class Run(RealCell):
         """Return the complete scenario."""
         base = read_scenario("snip")
         if self.what == "duplex":
-            rate = 8 * DUPLEX_PAYLOAD_BYTES * self.number
-            return iperf_scenario(scenario_of(base, traffic=_BOTH_WAYS), DUPLEX_PAYLOAD_BYTES, rate)
+            sent = _iperf(DUPLEX_PAYLOAD_BYTES, 8 * DUPLEX_PAYLOAD_BYTES * self.number)
+            return scenario_of(base, traffic=_BOTH_WAYS | sent)
         if self.what == "load":
-            scenario = aggregated_scenario(base, self.duration, self.hold_ms)
-            return iperf_scenario(
-                scenario, LOAD_PAYLOAD_BYTES, 8 * LOAD_PAYLOAD_BYTES * self.number
-            )
+            aggregated = aggregated_scenario(base, self.duration, self.hold_ms)
+            sent = _iperf(LOAD_PAYLOAD_BYTES, 8 * LOAD_PAYLOAD_BYTES * self.number)
+            return scenario_of(aggregated.to_dict(), traffic=sent)
         if self.what in {"tcp", "efficiency"}:
             transfer = tcp_scenario(base, self.number, self.duration, kernel=self.kernel)
             delay = {} if self.what == "tcp" else {"delay": "0 ms"}
             return scenario_of(transfer.to_dict(), directions=delay)
         if self.what == "rate":
-            return iperf_scenario(scenario_of(base), self.number, self.rate_bps)
+            return scenario_of(base, traffic=_iperf(self.number, self.rate_bps))
         return scenario_of(base)
 
     def figures(self, outcome: Outcome) -> dict[str, float]:
@@ -311,7 +309,6 @@ class Measurements:
     one_way_delay_ms: float | None
     aggregated_sizes: tuple[Record, ...]
     loads: tuple[Record, ...]
-    interrupted: bool
 
 
 def measure(settings: Settings, work: Work) -> Measurements:
@@ -322,9 +319,7 @@ def measure(settings: Settings, work: Work) -> Measurements:
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
     narrow = scenario_of(base, directions=_NARROW)
     planned = [*searches.values(), (narrow, tuple(range(1, fine_step + 1)))]
-    work.total = len(runs) + sum(
-        work.trials(*scenario_and_sizes, RESOLUTION) for scenario_and_sizes in planned
-    )
+    work.total = len(runs) + sum(max_trials(*searched, RESOLUTION) for searched in planned)
     searched = {
         name: work.search(*scenario_and_sizes, resolution=RESOLUTION)
         for name, scenario_and_sizes in searches.items()
@@ -332,7 +327,6 @@ def measure(settings: Settings, work: Work) -> Measurements:
     fine = _fine_sizes(_complete(searched["coarse"]))
     finest = work.search(narrow, fine, resolution=RESOLUTION) if fine else None
     measured = work.measure(runs)
-    modes = {mode: _complete(searched[mode]) for mode in ("route", *MODES)}
     sharing = {n: _complete(searched[f"shared {n}"]) for n in settings.terminals}
     plan = Plan.resolve(aggregated_scenario(base, settings.aggregated_duration)).data
     aggregated = _complete(searched["aggregated"])
@@ -341,8 +335,8 @@ def measure(settings: Settings, work: Work) -> Measurements:
         round_figure=searched["round figure"],
         limits_pps={
             mode: search.limits[0].aggregate_packets_per_second or 0.0
-            for mode, search in modes.items()
-            if search is not None
+            for mode in ("route", *MODES)
+            if (search := _complete(searched[mode])) is not None
         },
         crossover=_crossover(narrow, _complete(finest)),
         sharing={n: search for n, search in sharing.items() if search is not None},
@@ -358,7 +352,6 @@ def measure(settings: Settings, work: Work) -> Measurements:
             size_of(plan, size, searched["table"], aggregated) for size in settings.aggregated_sizes
         ),
         loads=loads_of(measured),
-        interrupted=work.interrupted,
     )
 
 

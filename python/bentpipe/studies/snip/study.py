@@ -38,7 +38,7 @@ from bentpipe.studies.base.real_time import (
     RealWork,
     cells_by_name,
 )
-from bentpipe.studies.base.tables import plot_published, plot_samples
+from bentpipe.studies.base.tables import number, plot_published, plot_samples
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.snip import measure
 from bentpipe.units import UDP_IP_BYTES, parse_rate
@@ -204,10 +204,8 @@ def load_figure(loads: Sequence[measure.Record], hold_times_ms: Sequence[int]) -
     for color, hold_ms in zip(PALETTE, hold_times_ms, strict=False):
         ours = [record for record in loads if record["hold_ms"] == hold_ms]
         offered = [record["offered_pps"] for record in ours]
-        for axes, values in (
-            (packets, [record["packets_per_frame"] for record in ours]),
-            (delay, [record["added_delay_ms"] for record in ours]),
-        ):
+        for axes, name in ((packets, "packets_per_frame"), (delay, "added_delay_ms")):
+            values = [record[name] for record in ours]
             axes.plot(offered, values, color=color, marker="o", label=f"{hold_ms} ms")
     packets.axvline(measure.PUBLISHED_LOAD_PPS, color=MUTED, linestyle=":", label="published")
     packets.set_ylabel("Packets a frame")
@@ -318,7 +316,6 @@ class SnipOutcome(StudyOutcome):
 
     def aggregation_lines(self) -> list[str]:
         """Return the gain of aggregation, one sentence a line."""
-        number = tables.number
         lines = [
             f"{record['payload_bytes']} bytes: {number(record['without_pps'], 0)} packets a second "
             f"without aggregation, {number(record['with_pps'], 0)} with it, "
@@ -432,15 +429,12 @@ def framings_view(channel: Sequence[Row], link_bps: int) -> View:
         # Small packets alone never fill the channel.
         mean = sum(map(abs, errors)) / len(errors) if errors else None
         rows.append((f"{kind} ({named})" if named else kind, mean, *errors))
-    columns = [*tables.columns("snip", "framings")]
-    for row in channel:
-        name = f"error_{row.name}_percent"
-        columns.append(Column(name, f"{row.name} bytes", "error, %", _signed))
-    return _view("framings", rows, shown=columns)
-
-
-def _signed(error: float) -> str:
-    return tables.number(error, sign=True)
+    signed = partial(number, sign=True)
+    errors_of_rows = (
+        Column(f"error_{row.name}_percent", f"{row.name} bytes", "error, %", signed)
+        for row in channel
+    )
+    return _view("framings", rows, shown=(*tables.columns("snip", "framings"), *errors_of_rows))
 
 
 # --- in real time, with iperf3 and the kernel's TCP -----------------------------------------------
