@@ -171,14 +171,21 @@ fn queue(plan: &Queue, context: QueueContext) -> link::Queue {
             head(DropAtDequeue::StrictPriority(queue))
         }
         Queue::SharedRate { limit, classes } => {
-            let QueueContext { framing, mut rng } = context;
-            let classes = classes.into_iter().map(|class| {
-                let rng = Rng::stream(rng.next_u64(), "class");
-                sharing_class(class, limit, QueueContext { framing, rng })
-            });
-            head(DropAtDequeue::SharedRate(SharedRate::new(classes)))
+            head(DropAtDequeue::SharedRate(shared_rate(classes, limit, context)))
         }
     }
+}
+
+/// A queue with these classes; those without a queue of their own have this limit.
+fn shared_rate(
+    classes: Vec<plan::SharingClass>,
+    limit: Limit,
+    QueueContext { framing, mut rng }: QueueContext,
+) -> SharedRate {
+    SharedRate::new(classes.into_iter().map(|class| {
+        let rng = Rng::stream(rng.next_u64(), "class");
+        sharing_class(class, limit, QueueContext { framing, rng })
+    }))
 }
 
 fn sharing_class(class: plan::SharingClass, limit: Limit, context: QueueContext) -> SharingClass {

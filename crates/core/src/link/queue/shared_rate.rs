@@ -452,7 +452,7 @@ mod tests {
                 let mut packet = queued(0, 0, 200, 0);
                 packet.enqueued_at = arrival;
                 sending.queue.enqueue(arrival, packet, &mut |_, _| {});
-                next = next + Duration::from_millis(20);
+                next += Duration::from_millis(20);
             }
             sending.offer(1, 1_500);
             let start = sending.now;
