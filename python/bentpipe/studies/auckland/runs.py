@@ -162,11 +162,10 @@ def halves(outcome: Outcome) -> dict[str, float]:
     """Return the goodput of each half of the channels in a run."""
     plan = outcome.job.plan.data
     delivered = outcome.column("flows", "delivered_bytes")
-    stop_ns = plan["stop_ns"]
     goodputs = {}
     for figure, entry_name in ((CODED_HALF, BACKGROUND), (UNCODED_HALF, OTHERS)):
         is_half = [flow["name"].startswith(entry_name) for flow in plan["flows"]]
-        goodputs[figure] = float(delivered[is_half].sum()) * 8 * NS_PER_S / stop_ns / 1e6
+        goodputs[figure] = float(delivered[is_half].sum()) * 8 * NS_PER_S / plan["stop_ns"] / 1e6
     return goodputs
 
 

@@ -149,12 +149,9 @@ def _grouped(decisions: Mapping[Any, Decision], word: str) -> str:
 
 def mechanism_text(mechanism: Mechanism) -> str:
     """Return why a claim holds or does not, with its evidence and what would decide more."""
-    texts = [f"{mechanism.text}."]
-    if mechanism.evidence:
-        texts.append(f"Measured: {_evidence_text(mechanism)}.")
-    if mechanism.open:
-        texts.append(f"Open: {mechanism.open}.")
-    return " ".join(texts)
+    measured = f" Measured: {_evidence_text(mechanism)}." if mechanism.evidence else ""
+    question = f" Open: {mechanism.open}." if mechanism.open else ""
+    return f"{mechanism.text}.{measured}{question}"
 
 
 def _evidence_text(mechanism: Mechanism) -> str:

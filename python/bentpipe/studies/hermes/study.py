@@ -288,8 +288,7 @@ class HermesOutcome(StudyOutcome):
     def _cases_view(self, name: str, lines: Mapping[tuple[Any, ...], Sequence[Case]]) -> View:
         """Return a table of cases, with labels and figures as in tables.csv."""
         key = len(next(iter(lines)))
-        names = [column.name for column in tables.columns("hermes", name)[key:]]
-        figures = [column_name.partition(" /") for column_name in names]
+        figures = [column.name.partition(" /") for column in tables.columns("hermes", name)[key:]]
         rows = []
         for label, cases in lines.items():
             per_case = len(figures) // len(cases)

@@ -78,10 +78,6 @@ class Measure:
             },
         )
 
-    def applies_to(self, point: Point) -> bool:
-        """Return whether the measure has values at the point."""
-        return point.kind == self.kind and self.size_bytes in {None, point.size_bytes}
-
 
 MEASURES: Final = tuple(map(Measure.of_row, read_rows("linux", "measures.csv")))
 
@@ -413,7 +409,7 @@ def run_real_time(work: RealWork) -> LinuxOutcome:
         row_of(measure, name, point, measurement)
         for point, measurement in measurements.items()
         for measure in MEASURES
-        if measure.applies_to(point)
+        if measure.kind == point.kind and measure.size_bytes in {None, point.size_bytes}
         for name in measure.values
     )
     return work.outcome(
