@@ -54,18 +54,15 @@ def figures(outcome: Outcome) -> dict[str, float]:
     plan = outcome.job.plan.data
     delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
     names = [flow["name"] for flow in plan["flows"]]
-    transfer = names.index(TRANSFER)
     channels = [n for n, name in enumerate(names) if name.startswith(BACKGROUND)]
     is_tcp = np.array([not name.startswith(PING) for name in names])
-    stop_s = plan["stop_ns"] / NS_PER_S
     empty_ns, full_ns = (
         float(outcome.column("directions", f"queue_{state}_ns")[0]) for state in ("empty", "full")
     )
-    total_mbps = float(delivered[is_tcp].sum()) * 8 / stop_s / 1e6
     return {
-        TOTAL: total_mbps,
+        TOTAL: float(delivered[is_tcp].sum()) * 8 / (plan["stop_ns"] / NS_PER_S) / 1e6,
         LEFT: payload_rate_mbps(plan) - steady_bps(outcome, channels, *_TRANSFER_S) / 1e6,
-        TRANSFER_GOODPUT: _transfer_mbps(outcome, transfer),
+        TRANSFER_GOODPUT: _transfer_mbps(outcome, names.index(TRANSFER)),
         BACKGROUND_BUSY: _background_busy_percent(outcome),
         QUEUE_IDLE: 100 * empty_ns / outcome.raw["end_ns"],
         QUEUE_FULL: 100 * full_ns / outcome.raw["end_ns"],
@@ -124,8 +121,7 @@ def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
 
 def _tunnel(outcome: Outcome) -> dict[str, float]:
     """Return the losses and the repair of the forward direction; nothing without a tunnel."""
-    functions = outcome.result(started=utc_now()).functions
-    by_name = {row["function"]: row for row in functions}
+    by_name = {row["function"]: row for row in outcome.result(started=utc_now()).functions}
     if _HUB not in by_name:
         return {}
     hub, terminal = by_name[_HUB], by_name[_TERMINAL]

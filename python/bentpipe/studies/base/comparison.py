@@ -285,8 +285,7 @@ class Comparison:
 
     def where(self, **labels: Label) -> Comparison:
         """Return the rows that have these labels."""
-        wanted = labels.items()
-        return Comparison(tuple(row for row in self.rows if wanted <= row.labels.items()))
+        return Comparison(tuple(row for row in self.rows if labels.items() <= row.labels.items()))
 
     def beside(self, **others: Comparison) -> tuple[Row, ...]:
         """Return the rows; their further values have the row of the same name of each other one."""

@@ -273,12 +273,11 @@ class LinuxOutcome(RealOutcome):
 
     def summary(self) -> dict[str, Any]:
         """Return the number of rows, the points that were late, and the measures."""
-        summaries = self.summaries()
         return {
             "rows": len(self.main.rows),
             "invalid": self.late(),
             "passed": not self.missed(),
-            "measures": {summary.measure.name: summary.to_json() for summary in summaries},
+            "measures": {summary.measure.name: summary.to_json() for summary in self.summaries()},
         }
 
     def extras(self) -> dict[str, Any]:
