@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from bentpipe.results import Result, utc_now
 from bentpipe.simulation import Outcome
@@ -185,9 +186,7 @@ def real_figures(result: Result) -> dict[str, float | None]:
         transfer_bytes = float(np.interp(end_ns, samples["time_ns"], samples["delivered_bytes"]))
         transfer = transfer_bytes * 8 * NS_PER_S / duration_ns / 1e6
         total = float(channel_bytes + transfer_bytes) * 8 * NS_PER_S / result.plan["stop_ns"] / 1e6
-    exchanges = result.exchanges
-    is_download = np.array([name.startswith(BACKGROUND) for name in exchanges["name"]], dtype=bool)
-    took_ns = exchanges["time_ns"].to_numpy()[is_download].astype(np.float64)
-    took_ns = took_ns[np.isfinite(took_ns)]
-    median_s = float(np.median(took_ns)) / NS_PER_S if took_ns.size else None
+    downloads = result.exchanges.filter(pl.col("name").str.starts_with(BACKGROUND))
+    times_ns = downloads["time_ns"].drop_nulls().to_numpy()
+    median_s = float(np.median(times_ns)) / NS_PER_S if times_ns.size else None
     return dict(zip(UNITS, (total, transfer, median_s), strict=True))
