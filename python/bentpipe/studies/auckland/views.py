@@ -66,11 +66,7 @@ def curves_view(measured: Measured, figure: int) -> View:
             for path in LinkPath
         ),
     ]
-    by_cell = {
-        cell: measurement[name]
-        for cell, measurement in measured.items()
-        if cell.queue_kb == queue_kb
-    }
+    by_cell = {cell: measurement[name] for cell, measurement in measured.items()}
     rows = [
         [n, *(by_cell.get(Cell(n, queue_kb, path)) for path in LinkPath)]
         for n in sorted({cell.channels for cell in measured})
