@@ -14,7 +14,7 @@ from bentpipe.studies.auckland.cells import configuration, entry, set_values
 from bentpipe.studies.auckland.runs import BACKGROUND, TRANSFER
 from bentpipe.studies.base.comparison import Comparison, Measurement, Row, Tolerance
 from bentpipe.studies.base.inputs import Provenance, read_rows
-from bentpipe.studies.base.work import Cell
+from bentpipe.studies.base.work import Cell, steady_bps
 from bentpipe.units import NS_PER_S
 
 # Of the older page.
@@ -58,18 +58,13 @@ class CheckCell(Cell):
             # It takes longer than the run.
             end_ns = float(outcome.job.plan.data["stop_ns"])
         start_ns: int = outcome.job.plan.data["flows"][number]["start_ns"]
-        at_ns, delivered = (
-            outcome.column("flow_samples", name).astype(np.float64)
-            for name in ("time_ns", "delivered_bytes")
-        )
-        is_channel = outcome.column("flow_samples", "flow") != number
-        within = is_channel & (at_ns >= start_ns) & (at_ns <= end_ns)
-        times_ns = np.unique(at_ns[within])
+        flow, at_ns = (outcome.column("flow_samples", name) for name in ("flow", "time_ns"))
+        within = (flow != number) & (at_ns >= start_ns) & (at_ns <= end_ns)
+        times_s = np.unique(at_ns[within]) / NS_PER_S
         channels_mbps = 0.0
-        if times_ns.size > 1:
-            totals = [delivered[is_channel & (at_ns == time)].sum() for time in times_ns[[0, -1]]]
-            seconds = (times_ns[-1] - times_ns[0]) / NS_PER_S
-            channels_mbps = float(totals[1] - totals[0]) * 8 / seconds / 1e6
+        if times_s.size > 1:
+            channels = [n for n in range(len(names)) if n != number]
+            channels_mbps = steady_bps(outcome, channels, times_s[0], times_s[-1]) / 1e6
         return {"transfer_s": (end_ns - start_ns) / NS_PER_S, "channels_mbps": channels_mbps}
 
 

@@ -206,9 +206,7 @@ class Context:
         if after is not None and names == "same":
             return [after]
         measured = {cell.path for cell in self.measured}
-        if names == "tunnels":
-            return [path for path in TUNNELS if path in measured]
-        named = [LinkPath(name) for name in names.split(";") if name]
+        named = TUNNELS if names == "tunnels" else map(LinkPath, filter(None, names.split(";")))
         return [path for path in named if path in UNCODED or path in measured]
 
     def busy_percent(self, queue_kb: int, channels: int) -> float:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from bentpipe.results import Result, utc_now
 from bentpipe.simulation import Outcome
@@ -54,18 +55,15 @@ def figures(outcome: Outcome) -> dict[str, float]:
     plan = outcome.job.plan.data
     delivered = outcome.column("flows", "delivered_bytes").astype(np.float64)
     names = [flow["name"] for flow in plan["flows"]]
-    transfer = names.index(TRANSFER)
     channels = [n for n, name in enumerate(names) if name.startswith(BACKGROUND)]
     is_tcp = np.array([not name.startswith(PING) for name in names])
-    stop_s = plan["stop_ns"] / NS_PER_S
     empty_ns, full_ns = (
         float(outcome.column("directions", f"queue_{state}_ns")[0]) for state in ("empty", "full")
     )
-    total_mbps = float(delivered[is_tcp].sum()) * 8 / stop_s / 1e6
     return {
-        TOTAL: total_mbps,
+        TOTAL: float(delivered[is_tcp].sum()) * 8 / (plan["stop_ns"] / NS_PER_S) / 1e6,
         LEFT: payload_rate_mbps(plan) - steady_bps(outcome, channels, *_TRANSFER_S) / 1e6,
-        TRANSFER_GOODPUT: _transfer_mbps(outcome, transfer),
+        TRANSFER_GOODPUT: _transfer_mbps(outcome, names.index(TRANSFER)),
         BACKGROUND_BUSY: _background_busy_percent(outcome),
         QUEUE_IDLE: 100 * empty_ns / outcome.raw["end_ns"],
         QUEUE_FULL: 100 * full_ns / outcome.raw["end_ns"],
@@ -124,8 +122,7 @@ def _ping(outcome: Outcome, names: list[str]) -> dict[str, float]:
 
 def _tunnel(outcome: Outcome) -> dict[str, float]:
     """Return the losses and the repair of the forward direction; nothing without a tunnel."""
-    functions = outcome.result(started=utc_now()).functions
-    by_name = {row["function"]: row for row in functions}
+    by_name = {row["function"]: row for row in outcome.result(started=utc_now()).functions}
     if _HUB not in by_name:
         return {}
     hub, terminal = by_name[_HUB], by_name[_TERMINAL]
@@ -162,11 +159,10 @@ def halves(outcome: Outcome) -> dict[str, float]:
     """Return the goodput of each half of the channels in a run."""
     plan = outcome.job.plan.data
     delivered = outcome.column("flows", "delivered_bytes")
-    stop_ns = plan["stop_ns"]
     goodputs = {}
     for figure, entry_name in ((CODED_HALF, BACKGROUND), (UNCODED_HALF, OTHERS)):
         is_half = [flow["name"].startswith(entry_name) for flow in plan["flows"]]
-        goodputs[figure] = float(delivered[is_half].sum()) * 8 * NS_PER_S / stop_ns / 1e6
+        goodputs[figure] = float(delivered[is_half].sum()) * 8 * NS_PER_S / plan["stop_ns"] / 1e6
     return goodputs
 
 
@@ -190,9 +186,7 @@ def real_figures(result: Result) -> dict[str, float | None]:
         transfer_bytes = float(np.interp(end_ns, samples["time_ns"], samples["delivered_bytes"]))
         transfer = transfer_bytes * 8 * NS_PER_S / duration_ns / 1e6
         total = float(channel_bytes + transfer_bytes) * 8 * NS_PER_S / result.plan["stop_ns"] / 1e6
-    exchanges = result.exchanges
-    is_download = np.array([name.startswith(BACKGROUND) for name in exchanges["name"]], dtype=bool)
-    took_ns = exchanges["time_ns"].to_numpy()[is_download].astype(np.float64)
-    took_ns = took_ns[np.isfinite(took_ns)]
-    median_s = float(np.median(took_ns)) / NS_PER_S if took_ns.size else None
+    downloads = result.exchanges.filter(pl.col("name").str.starts_with(BACKGROUND))
+    times_ns = downloads["time_ns"].drop_nulls().to_numpy()
+    median_s = float(np.median(times_ns)) / NS_PER_S if times_ns.size else None
     return dict(zip(UNITS, (total, transfer, median_s), strict=True))

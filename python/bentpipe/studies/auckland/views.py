@@ -66,11 +66,7 @@ def curves_view(measured: Measured, figure: int) -> View:
             for path in LinkPath
         ),
     ]
-    by_cell = {
-        cell: measurement[name]
-        for cell, measurement in measured.items()
-        if cell.queue_kb == queue_kb
-    }
+    by_cell = {cell: measurement[name] for cell, measurement in measured.items()}
     rows = [
         [n, *(by_cell.get(Cell(n, queue_kb, path)) for path in LinkPath)]
         for n in sorted({cell.channels for cell in measured})
@@ -149,12 +145,9 @@ def _grouped(decisions: Mapping[Any, Decision], word: str) -> str:
 
 def mechanism_text(mechanism: Mechanism) -> str:
     """Return why a claim holds or does not, with its evidence and what would decide more."""
-    texts = [f"{mechanism.text}."]
-    if mechanism.evidence:
-        texts.append(f"Measured: {_evidence_text(mechanism)}.")
-    if mechanism.open:
-        texts.append(f"Open: {mechanism.open}.")
-    return " ".join(texts)
+    measured = f" Measured: {_evidence_text(mechanism)}." if mechanism.evidence else ""
+    question = f" Open: {mechanism.open}." if mechanism.open else ""
+    return f"{mechanism.text}.{measured}{question}"
 
 
 def _evidence_text(mechanism: Mechanism) -> str:

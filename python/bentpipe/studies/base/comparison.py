@@ -250,7 +250,6 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; a row of cells.csv has the same names."""
-        agreement = self.agreement
         return {
             **self.labels,
             "unit": self.unit,
@@ -259,8 +258,8 @@ class Row:
             **with_interval("error", self.error, self.error_interval),
             "error_unit": self.tolerance.unit,
             "bound": self.bound,
-            "provenance": self.provenance.value,
-            "agreement": None if agreement is None else agreement.value,
+            "provenance": self.provenance,
+            "agreement": self.agreement,
             "how": self.how or None,
             "reason": (self.reason or None) if self.is_outside else None,
             **values_to_json(self.more),
@@ -286,8 +285,7 @@ class Comparison:
 
     def where(self, **labels: Label) -> Comparison:
         """Return the rows that have these labels."""
-        wanted = labels.items()
-        return Comparison(tuple(row for row in self.rows if wanted <= row.labels.items()))
+        return Comparison(tuple(row for row in self.rows if labels.items() <= row.labels.items()))
 
     def beside(self, **others: Comparison) -> tuple[Row, ...]:
         """Return the rows; their further values have the row of the same name of each other one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
@@ -85,10 +85,6 @@ class Input:
     unit: str
     provenance: Provenance
     source: str
-
-    def to_json(self) -> dict[str, str]:
-        """Return the input as plain data."""
-        return asdict(self) | {"provenance": self.provenance.value}
 
 
 def read_inputs(

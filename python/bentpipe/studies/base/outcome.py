@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -114,7 +114,7 @@ class StudyOutcome:
             "study": self.study,
             "engine": self.engine,
             "interrupted": self.interrupted,
-            "inputs": [entry.to_json() for entry in self.inputs],
+            "inputs": [asdict(entry) for entry in self.inputs],
             "cells": [row.to_json() for row in main.rows],
             "summary": self.summary(),
             **{
@@ -140,7 +140,7 @@ class StudyOutcome:
             configuration=self.configuration,
             pretty_configuration=json.dumps(self.configuration, indent=2),
             main=self.main,
-            inputs=tables.view("base", "inputs", [entry.to_json() for entry in self.inputs]),
+            inputs=tables.view("base", "inputs", [asdict(entry) for entry in self.inputs]),
             meanings=MEANINGS,
             number=tables.number,
             errors_text=tables.errors_text,
@@ -157,7 +157,7 @@ class StudyOutcome:
         Raises:
             UsageError: the folder contains other files, or cannot be written.
         """
-        inputs = [entry.to_json() for entry in self.inputs]
+        inputs = [asdict(entry) for entry in self.inputs]
         exports = Exports()
         report = self.report(exports)
         return write_folder(

@@ -176,7 +176,10 @@ class RealWork(Batches):
         finished: dict[Key, list[RealRun]] = {key: [] for key in cells}
         if every and not self.interrupted:
             jobs = [self._job(cell, seed) for _, cell, seed in every]
-            self._begin(jobs)
+            self.total = self.total or len(jobs)
+            if not self._done:
+                time_s = expected_time_s(jobs, self.total, self.parallel)
+                self.note(f"{self.total} runs in real time: about {duration_text(time_s)}")
             runs = emulate_as_completed(
                 jobs,
                 parallel=self.parallel,
@@ -233,12 +236,6 @@ class RealWork(Batches):
         max_s = job.plan.data["stop_ns"] / NS_PER_S
         expected_s = cell.expected_s or max_s
         return EmulationJob(job.plan, seed, max_s=max_s, expected_s=expected_s, load=cell.load)
-
-    def _begin(self, jobs: Sequence[EmulationJob]) -> None:
-        self.total = self.total or len(jobs)
-        if not self._done:
-            time_s = expected_time_s(jobs, self.total, self.parallel)
-            self.note(f"{self.total} runs in real time: about {duration_text(time_s)}")
 
     def _show(self, done: float) -> None:
         self.progress(min(1.0, (self._done + done) / self.total))

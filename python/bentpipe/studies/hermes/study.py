@@ -38,10 +38,11 @@ ROWS, OTHER_MSS = "rows", "mss_1460"
 # A row of TCP is calibrated if the other MSS moves it by more than this.
 MIN_CALIBRATED_PERCENT: Final = 2.0
 
+_TUNED: Final = network.TUNED_WINDOW_BYTES
 TCP_LIMIT: Final = "TCP limit with a 64 KB window"
 HTTP: Final = {
     network.DEFAULT_WINDOW_BYTES: "HTTP throughput with the default 8 KB window",
-    network.TUNED_WINDOW_BYTES: "HTTP throughput measured with a 64 KB window",
+    _TUNED: "HTTP throughput measured with a 64 KB window",
 }
 IMAGE_TIME: Final = "DICOM image must show within"
 SESSIONS_MAX: Final = "maximum TCP throughput with several sessions on one client"
@@ -91,11 +92,10 @@ def simulated(measured: Found) -> dict[str, Samples]:
 
 def tcp(measured: Found, mss_bytes: int) -> dict[str, Samples]:
     """Return the simulated values of the rows of single TCP connections."""
-    tuned = network.TUNED_WINDOW_BYTES
     fetches = [FetchCase(network.IMAGE_BYTES, window, mss_bytes) for window in HTTP]
     rates = measured.line(fetches, "throughput_bps", 1e3)
     return {
-        TCP_LIMIT: measured[LongTransferCase(tuned, mss_bytes)].of("goodput_bps", 1e6),
+        TCP_LIMIT: measured[LongTransferCase(_TUNED, mss_bytes)].of("goodput_bps", 1e6),
         **dict(zip(HTTP.values(), rates, strict=True)),
         IMAGE_TIME: measured[fetches[-1]]["time_s"],
     }
@@ -119,8 +119,7 @@ def window_figure(measured: Found, published: Points) -> Figure:
     goodputs = measured.line(map(LongTransferCase, WINDOWS_BYTES), "goodput_bps", 1e6)
     style = {"label": "on the network", "marker": "D", **HOLLOW}
     plot_samples(axes, sizes_kib, goodputs, color=PALETTE[3], **style)
-    limit = published[TCP_LIMIT]
-    axes.plot([64], [limit], color=INK, label="published", marker="x", **HOLLOW)
+    axes.plot([64], [published[TCP_LIMIT]], color=INK, label="published", marker="x", **HOLLOW)
     axes.set_xscale("log", base=2)
     axes.set(yscale="log", xlabel="Window [KiB]", ylabel="Goodput [Mbit/s]")
     axes.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
@@ -180,15 +179,13 @@ def conference_figure(measured: Found) -> Figure:
             for axes, (name, unit) in zip(panels, lines, strict=True):
                 values = measured.line(cases, name, unit)
                 plot_samples(axes, PARTICIPANTS, values, color=colour, linestyle=style, label=label)
-    limits = (0, 1.1 * RATES_KBPS[-1])
-    panels[0].set(ylim=limits, ylabel="Received of a stream [kbit/s]")
+    panels[0].set(ylim=(0, 1.1 * RATES_KBPS[-1]), ylabel="Received of a stream [kbit/s]")
     panels[1].set(ylabel="Lost [%]", xlabel="Participants")
     add_legend(panels[0])
     return figure
 
 
 _view: Final = partial(tables.view, "hermes")
-_TUNED: Final = network.TUNED_WINDOW_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,8 +285,7 @@ class HermesOutcome(StudyOutcome):
     def _cases_view(self, name: str, lines: Mapping[tuple[Any, ...], Sequence[Case]]) -> View:
         """Return a table of cases, with labels and figures as in tables.csv."""
         key = len(next(iter(lines)))
-        names = [column.name for column in tables.columns("hermes", name)[key:]]
-        figures = [column_name.partition(" /") for column_name in names]
+        figures = [column.name.partition(" /") for column in tables.columns("hermes", name)[key:]]
         rows = []
         for label, cases in lines.items():
             per_case = len(figures) // len(cases)

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import pairwise, product
 from typing import Any, Final
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from bentpipe.report import INK, PALETTE, add_legend, new_figure
@@ -154,11 +153,9 @@ class Cell(RealCell):
         if row["finished_ns"] is None or row["established_ns"] is None:
             return {UTILIZATION: None}
         forward, back = result.plan["directions"]
-        end_ns = row["finished_ns"] + back["delay_ns"]["value"]
-        elapsed_ns = np.array([end_ns - row["established_ns"]])
-        delivered_bytes = np.array([row["delivered_bytes"]])
-        rate_bps = forward["rate_bps"]["value"]
-        return {UTILIZATION: float(channel_utilization(delivered_bytes, rate_bps, elapsed_ns)[0])}
+        elapsed_ns = row["finished_ns"] + back["delay_ns"]["value"] - row["established_ns"]
+        rate_bps, delivered_bytes = forward["rate_bps"]["value"], row["delivered_bytes"]
+        return {UTILIZATION: float(channel_utilization(delivered_bytes, rate_bps, elapsed_ns))}
 
 
 def cells(hosts: str = BSD) -> tuple[Cell, ...]:

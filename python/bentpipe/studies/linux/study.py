@@ -78,10 +78,6 @@ class Measure:
             },
         )
 
-    def applies_to(self, point: Point) -> bool:
-        """Return whether the measure has values at the point."""
-        return point.kind == self.kind and self.size_bytes in {None, point.size_bytes}
-
 
 MEASURES: Final = tuple(map(Measure.of_row, read_rows("linux", "measures.csv")))
 
@@ -277,12 +273,11 @@ class LinuxOutcome(RealOutcome):
 
     def summary(self) -> dict[str, Any]:
         """Return the number of rows, the points that were late, and the measures."""
-        summaries = self.summaries()
         return {
             "rows": len(self.main.rows),
             "invalid": self.late(),
             "passed": not self.missed(),
-            "measures": {summary.measure.name: summary.to_json() for summary in summaries},
+            "measures": {summary.measure.name: summary.to_json() for summary in self.summaries()},
         }
 
     def extras(self) -> dict[str, Any]:
@@ -413,7 +408,7 @@ def run_real_time(work: RealWork) -> LinuxOutcome:
         row_of(measure, name, point, measurement)
         for point, measurement in measurements.items()
         for measure in MEASURES
-        if measure.applies_to(point)
+        if measure.kind == point.kind and measure.size_bytes in {None, point.size_bytes}
         for name in measure.values
     )
     return work.outcome(

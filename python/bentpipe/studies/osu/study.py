@@ -287,8 +287,7 @@ def _panels(measured: Measured[Cell], name: str, label: str) -> tuple[Figure, li
     for axes, (scenario, route) in zip(panels, cells.ROUTES.items(), strict=True):
         for sources, (discipline, style) in product(route.sources, _LINES.items()):
             curve = (Cell(scenario, sources, k, discipline) for k in cells.KS)
-            samples = measured.line(curve, name)
-            plot_samples(axes, x, samples, color=_COLOURS[sources], **style)
+            plot_samples(axes, x, measured.line(curve, name), color=_COLOURS[sources], **style)
         axes.text(0.97, 0.06, scenario, transform=axes.transAxes, ha="right", color=INK)
         axes.set_xticks(x, [f"1/{2**k}" if k > 0 else str(2**-k) for k in cells.KS])
         axes.set(xlabel="Buffer [round trips at the link's rate]", ylabel=label)

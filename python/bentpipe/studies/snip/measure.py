@@ -23,7 +23,6 @@ from bentpipe.units import NS_PER_MS, NS_PER_S, UDP_IP_BYTES
 
 # With the modes' own rates (PROCESSOR_PPS) instead of the calibrated one.
 MODES: Final = ("bridge", "pass-thru")
-NARROW_RATE: Final = "4 Mbit/s"
 DUPLEX_PAYLOAD_BYTES: Final = 200
 LOAD_PAYLOAD_BYTES: Final = 100
 
@@ -46,7 +45,6 @@ class Settings:
 
 DEFAULTS: Final = Settings(**read_yaml("snip", "settings.yaml"))
 _NOTHING: Final[Mapping[str, Any]] = {}
-_NARROW: Final = {"rate": NARROW_RATE}
 _BOTH_WAYS: Final = {"direction": "both"}
 KERNEL_TCP: Final[dict[str, Any]] = {**KERNEL_RENO, "window_scaling": False}
 
@@ -313,13 +311,12 @@ class Measurements:
 
 def measure(settings: Settings, work: Work) -> Measurements:
     """Perform all searches and runs in a fixed order; after Ctrl-C return those that finished."""
-    base = read_scenario("snip")
-    searches, runs = _searches(base, settings), _runs(settings)
+    searches, runs = _searches(settings), _runs(settings)
     # The ten sizes of the fine search are not known yet. The smallest sizes need the most trials.
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
-    narrow = scenario_of(base, directions=_NARROW)
+    narrow, _ = searches["coarse"]
     planned = [*searches.values(), (narrow, tuple(range(1, fine_step + 1)))]
-    work.total = len(runs) + sum(max_trials(*searched, RESOLUTION) for searched in planned)
+    work.total = len(runs) + sum(max_trials(*search, RESOLUTION) for search in planned)
     searched = {
         name: work.search(*scenario_and_sizes, resolution=RESOLUTION)
         for name, scenario_and_sizes in searches.items()
@@ -328,7 +325,7 @@ def measure(settings: Settings, work: Work) -> Measurements:
     finest = work.search(narrow, fine, resolution=RESOLUTION) if fine else None
     measured = work.measure(runs)
     sharing = {n: _complete(searched[f"shared {n}"]) for n in settings.terminals}
-    plan = Plan.resolve(aggregated_scenario(base, settings.aggregated_duration)).data
+    plan = Plan.resolve(searches["aggregated"][0]).data
     aggregated = _complete(searched["aggregated"])
     return Measurements(
         table=searched["table"],
@@ -355,9 +352,8 @@ def measure(settings: Settings, work: Work) -> Measurements:
     )
 
 
-def _searches(
-    base: Mapping[str, Any], settings: Settings
-) -> dict[str, tuple[Scenario, Sequence[int]]]:
+def _searches(settings: Settings) -> dict[str, tuple[Scenario, Sequence[int]]]:
+    base = read_scenario("snip")
     small, medium = (SMALL_PAYLOAD_BYTES,), (DUPLEX_PAYLOAD_BYTES,)
     aggregated = aggregated_scenario(base, settings.aggregated_duration)
     return {
@@ -366,7 +362,7 @@ def _searches(
         "route": (scenario_of(base, traffic=_BOTH_WAYS), small),
         **{mode: (scenario_of(base, traffic=_BOTH_WAYS, mode=mode), small) for mode in MODES},
         **{f"shared {n}": (shared_scenario(base, n), medium) for n in settings.terminals},
-        "coarse": (scenario_of(base, directions=_NARROW), settings.coarse_sizes),
+        "coarse": (scenario_of(base, directions={"rate": "4 Mbit/s"}), settings.coarse_sizes),
         "aggregated": (aggregated, settings.aggregated_sizes),
     }
 

@@ -177,9 +177,7 @@ def duplex_figure(duplex: Sequence[measure.Record]) -> Figure:
     return _finish(figure, axes, "Offered in each direction [packets/s]", "Delivered [packets/s]")
 
 
-def window_figure(
-    tcp_bps: Mapping[int, float], facts: Comparison, windows: Mapping[str, int]
-) -> Figure:
+def window_figure(tcp_bps: Mapping[int, float], facts: Comparison) -> Figure:
     """Draw the goodput over the receive window, with the note's three figures."""
     figure, (axes,) = new_figure(1, 1, height_in=3.2)
     axes.plot(
@@ -191,7 +189,7 @@ def window_figure(
         label="simulated",
     )
     for row in facts.rows:
-        if row.name in windows and row.published is not None:
+        if row.name in FITTED_WINDOWS and row.published is not None:
             axes.axhline(row.published, color=PALETTE[1], linestyle="--", linewidth=1)
             text = f"published, {row.name.rpartition('; ')[2]}"
             axes.text(1, row.published, text, va="bottom", color=INK)
@@ -365,7 +363,7 @@ class SnipOutcome(StudyOutcome):
             "rate_figure": table_figure(self.main, "Payload [Mbit/s]"),
             "packet_figure": table_figure(packets, "Packets [1/s]"),
             "duplex_figure": duplex_figure(self.measured.duplex),
-            "window_figure": window_figure(self.measured.tcp_bps, facts, FITTED_WINDOWS),
+            "window_figure": window_figure(self.measured.tcp_bps, facts),
             "load_figure": load_figure(self.measured.loads, self.settings.hold_times_ms),
         }
 
