@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bentpipe import simulate
-from bentpipe.errors import ScenarioError
+from bentpipe.errors import ScenarioError, UsageError
+from bentpipe.live.changes import link_changes
 from bentpipe.plan.plan import Plan
 from bentpipe.results import check_thresholds
 from bentpipe.results.result import Result
@@ -114,3 +115,23 @@ def test_a_link_without_classes_has_no_rows() -> None:
     asked = scenario([{}], [1])
     del asked["link"]["forward"]["queue"]
     assert simulate(asked).classes.height == 0
+
+
+def test_codel_of_a_class_is_judged_by_the_round_trip() -> None:
+    asked = scenario([{"queue": {"discipline": "codel"}}, {}], [1], delay="270 ms")
+    asked["link"]["return"]["delay"] = "270 ms"
+    warnings = Plan.resolve(Scenario.from_dict(asked)).warnings
+    assert ["an interval of 100 ms" in each.message for each in warnings] == [True]
+
+
+def test_a_running_queue_keeps_its_classes_with_another_limit() -> None:
+    """Given queues with classes, expect another limit to be possible, and another number not."""
+    shared = scenario([{"reserved": "1 Mbit/s"}, {}], [1])
+    strict = scenario([], [1], queue={"discipline": "strict_priority", "classes": 3})
+    for asked in (shared, strict):
+        plan = Plan.resolve(Scenario.from_dict(asked)).data
+        (change,) = link_changes(["link.forward.queue.limit=9 packets"], [plan])
+        before = plan["directions"][0]["queue"]
+        assert change["queue"] == {**before, "limit": {"unit": "packets", "value": 9}}
+        with pytest.raises(UsageError, match="as many classes from the start"):
+            link_changes(["link.forward.queue.discipline=strict_priority"], [plan])

@@ -39,6 +39,8 @@ const FLOW_BYTES: u64 = 4_096;
 const DIRECTION_BYTES: u64 = 2_048;
 /// A participant of a conference keeps the jitter of each source; a list doubles when it is full.
 pub(crate) const SOURCE_BYTES: u64 = 2 * size_of::<(FlowId, Jitter)>() as u64;
+/// A class of a shared rate without its delays, in a vector that may have doubled.
+const CLASS_BYTES: u64 = 1_000;
 /// FQ-CoDel stores the index of each hash value's queue.
 const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
 
@@ -124,7 +126,13 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
         let hash_values = hash_values(&direction.queue);
         let engines = size_of::<DirectionEngine>() + size_of::<Processor>();
         let delays = DelayHistogram::TYPICAL_BYTES as u64;
-        DIRECTION_BYTES + engines as u64 + delays + HASH_VALUE_BYTES * hash_values
+        let classes = match &direction.queue {
+            Queue::SharedRate { classes, .. } => classes.len() as u64,
+            _ => 0,
+        };
+        // A class has a queue and a histogram of delays, as a direction has.
+        let of_classes = classes * (CLASS_BYTES + delays);
+        DIRECTION_BYTES + engines as u64 + delays + of_classes + HASH_VALUE_BYTES * hash_values
     });
     let flows = plan.flows.iter().map(|flow| {
         let delays = DelayHistogram::TYPICAL_BYTES;
@@ -426,16 +434,16 @@ impl Offered {
 
     /// The capacity of the queue in packets.
     fn capacity(&self, direction: &Direction) -> u64 {
-        self.room(&direction.queue, max_of(&direction.rate_bps))
+        self.capacity_of(&direction.queue, max_of(&direction.rate_bps))
     }
 
     /// The capacity of a queue in packets, at this rate.
-    fn room(&self, queue: &Queue, rate_bps: u64) -> u64 {
+    fn capacity_of(&self, queue: &Queue, rate_bps: u64) -> u64 {
         let limit = match queue {
             Queue::SharedRate { limit, classes } => {
                 let default = Queue::DropTail { limit: *limit };
                 let queues = classes.iter().map(|class| class.queue.as_ref().unwrap_or(&default));
-                let rooms = queues.map(|queue| self.room(queue, rate_bps));
+                let rooms = queues.map(|queue| self.capacity_of(queue, rate_bps));
                 return rooms.fold(0, u64::saturating_add);
             }
             Queue::DropTail { limit }

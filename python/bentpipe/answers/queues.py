@@ -130,7 +130,8 @@ def with_fq_codel(rtt_ns: int, wire: Mapping[str, Any]) -> Assumption:
 def with_classes(direction: str, wire: Mapping[str, Any]) -> str:
     """Return the setting of a queue with two classes, each with the limit of a direction's queue.
 
-    A queue that has classes is left as it is.
+    A queue with strict priority is left as it is. Classes that share the rate are replaced: the
+    first of them is not served first.
     """
     queue = wire["queue"]
     if queue["discipline"] == "strict_priority":

@@ -125,7 +125,7 @@ def queue_remedies(question: LinkQuestion) -> dict[str, Variant]:
     """
     wire, rtt_ns = question.directions[0], question.rtt_ns
     own = wire["queue"]
-    if own["discipline"] == "strict_priority":
+    if "classes" in own:
         return {}
     limit = "limit: 1bdp"
     settings = {

@@ -206,7 +206,7 @@ def _queue(data: Mapping[str, Any], bits: int, field: str, missing: list[str]) -
         case discipline:
             missing.append(
                 f"{field}.queue.discipline: ns-3 has no {discipline}: a drop-tail queue with the "
-                "same limit serves all flows alike"
+                "same limit serves all flows alike, whatever their classes"
             )
     return {
         "type": f"ns3::{kind}QueueDisc",

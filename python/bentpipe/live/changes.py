@@ -169,7 +169,13 @@ def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> M
         }
         for name, end in ends.items()
     }
-    link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
+    if "discipline" not in options:
+        kept = {"classes": present["classes"]} if discipline == "strict_priority" else {}
+        # Of classes that share a rate only the number matters here: they stay as they are.
+        kept = {"classes": [{}] * classes_of(present)} if discipline == "shared_rate" else kept
+        link[direction]["queue"] = {"discipline": discipline, **kept}
+    else:
+        link[direction]["queue"] = {}
     resolved = _resolved(link, settings, f"link.{direction}.queue")
     queue = resolved["directions"][0 if direction == "forward" else 1]["queue"]
     if "classes" in queue and classes_of(queue) != classes_of(present):

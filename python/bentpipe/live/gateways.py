@@ -32,7 +32,7 @@ from bentpipe.live.kernel_tcp import (
     require_congestion_controls,
 )
 from bentpipe.live.programs import Program
-from bentpipe.plan.presets import classes_of
+from bentpipe.plan.presets import classes_of, queues_of
 from bentpipe.results.verdict import PEP_FAULT, TUNNEL_FAULT
 from bentpipe.units import NS_PER_S
 
@@ -179,7 +179,7 @@ def _refused_tunnel(end: GatewayHost) -> Iterator[tuple[str, str]]:
         if classes_of(queue) > 1:
             text = f"read {queue['discipline']} with a tunnel; not supported in real time"
             yield f"link.{name}.queue.discipline", f"{text}: choose another discipline"
-        if queue.get("ecn"):
+        if any(each.get("ecn") for each in queues_of(queue)):
             text = "read true with a tunnel; not supported in real time: leave it out"
             yield f"link.{name}.queue.ecn", text
     terminals, most = len(end.plan["gateways"]) - 1, gateway.PEERS_MAX

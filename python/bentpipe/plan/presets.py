@@ -47,6 +47,13 @@ def classes_of(queue: Mapping[str, Any]) -> int:
     return classes if isinstance(classes, int) else len(classes)
 
 
+def queues_of(queue: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a queue of a plan, and those that its classes have of their own."""
+    classes = queue.get("classes")
+    of_classes = classes if isinstance(classes, list) else []
+    return [queue, *(each["queue"] for each in of_classes if each["queue"] is not None)]
+
+
 def direction_number(flow: Mapping[str, Any]) -> int:
     """Return the number of the direction that carries the data of a flow."""
     return 0 if flow["direction"] == "forward" else 1 + int(flow["terminal"])

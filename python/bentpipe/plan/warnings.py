@@ -23,7 +23,7 @@ from bentpipe.plan.csv_file import DURATION, SourceFile, Table
 from bentpipe.plan.gateways import largest_coded_packet_bytes
 from bentpipe.plan.link import codel_fields, complete_directions, directions_plan
 from bentpipe.plan.lower import Part, PlanningError, PlanningErrors
-from bentpipe.plan.presets import direction_number, series_values
+from bentpipe.plan.presets import direction_number, queues_of, series_values
 from bentpipe.plan.traffic import datagram_interval_ns, largest_flow_packet_bytes
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
@@ -331,7 +331,8 @@ def _about_codel(plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     directions = plan.data["directions"][:2]
     rtt_ns = sum(max(series_values(direction["delay_ns"])) for direction in directions)
     for name, direction in zip(("forward", "return"), directions, strict=True):
-        interval_ns = direction["queue"].get("interval_ns", rtt_ns)
+        queues = queues_of(direction["queue"])
+        interval_ns = min(queue.get("interval_ns", rtt_ns) for queue in queues)
         if rtt_ns > _CODEL_MAX_ROUND_TRIPS * interval_ns:
             interval, rtt = format_duration(interval_ns), format_duration(rtt_ns)
             message = f"an interval of {interval} is too short for round trips of {rtt}: CoDel"

@@ -194,9 +194,9 @@ proptest! {
     /// counters not to decrease, and all packets to leave in the end.
     #[test]
     fn packets_are_accounted_for_and_stay_in_order(
-        first in 0..9_usize,
+        first in 0..10_usize,
         steps in prop::collection::vec(
-            (0..30_000_000_u64, 0..3_u32, 28..1_500_u32, prop::option::weighted(0.2, 0..9_usize)), 1..120
+            (0..30_000_000_u64, 0..3_u32, 28..1_500_u32, prop::option::weighted(0.2, 0..10_usize)), 1..120
         ),
     ) {
         let mut link = Link::new(queue(first));

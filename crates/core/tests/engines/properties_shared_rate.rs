@@ -1,4 +1,4 @@
-//! Laws of the shared rate, for any classes whose reserved rates the link can carry.
+//! Invariants of the shared rate, for any classes whose reserved rates the link can carry.
 
 use bentpipe_core::link::{
     DropAtDequeue, Limit, QueuedPacket, SharedRate, SharingClass, StrictPriority,

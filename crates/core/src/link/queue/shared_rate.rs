@@ -9,7 +9,7 @@
 //!    proportion to their weights. Frames are counted after they were chosen, as in RFC 8290, section 4.2.
 //! 3. A class at its ceiling waits, even if the transmitter is idle.
 //!
-//! While the link cannot carry what is reserved, the clock of the reserved rates stands still.
+//! While the link cannot carry what is reserved, the clock of the reserved rates is stopped.
 //!
 //! What a class borrows does not count against its reserved rate, as in `tc-htb(8)`.
 
@@ -81,20 +81,22 @@ pub struct SharedRate {
     waiting: Occupancy,
     /// The largest frame so far.
     largest: Bits,
-    /// How long the clock of the reserved rates has stood still.
-    stood_still: Duration,
+    /// How long the clock of the reserved rates was stopped.
+    stopped: Duration,
 }
 
 #[derive(Clone, Debug)]
 struct Class {
     queue: DropAtDequeue,
-    reserved: Option<Meter>,
+    reserved: Option<Reserved>,
     ceiling: Option<Meter>,
     weight: u16,
     /// The bits that it may still borrow in this round, less those that it has borrowed too many.
     credit: i64,
-    /// Whether its queue was not told yet that it is empty.
+    /// Whether it had packets when it was last asked for one: CoDel needs to know that its queue became empty.
     was_busy: bool,
+    /// Its largest frame so far.
+    largest: Bits,
     usage: ClassUse,
 }
 
@@ -104,23 +106,20 @@ struct Meter {
     rate: BitRate,
     due: Instant,
     carry: Carry,
-    /// The time of the largest frame so far.
-    longest: Duration,
 }
 
 impl Meter {
     fn new(rate: BitRate) -> Self {
-        Self { rate, due: Instant::START, carry: Carry::default(), longest: Duration::ZERO }
+        Self { rate, due: Instant::START, carry: Carry::default() }
     }
 
-    fn set_largest(&mut self, frame: Bits) {
-        self.longest = self.rate.transmit_time(frame, Carry::default()).0;
+    fn time(&self, frame: Bits) -> Duration {
+        self.rate.transmit_time(frame, Carry::default()).0
     }
 
-    /// Forgets what was not used until now, but for two frames: no class that always has packets is later than that.
-    fn forget(&mut self, now: Instant) {
-        let kept = self.longest.saturating_mul(2).as_nanos();
-        let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(kept));
+    /// Gives up what was not used until `now`, but for the time `kept`.
+    fn give_up(&mut self, now: Instant, kept: Duration) {
+        let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(kept.as_nanos()));
         if earliest > self.due {
             (self.due, self.carry) = (earliest, Carry::default());
         }
@@ -132,15 +131,41 @@ impl Meter {
     }
 }
 
+/// The reserved rate of a class.
+#[derive(Clone, Copy, Debug)]
+struct Reserved {
+    meter: Meter,
+    /// The time of the largest frame of the class so far.
+    own: Duration,
+    /// And of the largest frame of any class: at least as long as that on the link, if it carries what is reserved.
+    any: Duration,
+}
+
+impl Reserved {
+    fn new(rate: BitRate) -> Self {
+        Self { meter: Meter::new(rate), own: Duration::ZERO, any: Duration::ZERO }
+    }
+
+    fn deadline(&self) -> Instant {
+        self.meter.due + self.own
+    }
+
+    /// How late the next frame is at `now`, beyond what other classes can cause while the link carries what is reserved.
+    fn is_late_by(&self, now: Instant) -> Duration {
+        now.saturating_since(self.deadline()).saturating_sub(self.any)
+    }
+}
+
 impl Class {
     fn new(SharingClass { queue, reserved, weight, ceiling }: SharingClass) -> Self {
         Self {
             queue,
-            reserved: reserved.map(Meter::new),
+            reserved: reserved.map(Reserved::new),
             ceiling: ceiling.map(Meter::new),
             weight,
             credit: 0,
             was_busy: false,
+            largest: Bits(0),
             usage: ClassUse { reserved_rate: reserved, ..ClassUse::default() },
         }
     }
@@ -148,13 +173,6 @@ impl Class {
     /// Whether it has packets and is below its ceiling.
     fn may_send(&self, now: Instant) -> bool {
         !self.queue.is_empty() && self.ceiling.is_none_or(|ceiling| ceiling.due <= now)
-    }
-
-    fn set_largest(&mut self, frame: Bits) {
-        self.reserved
-            .iter_mut()
-            .chain(&mut self.ceiling)
-            .for_each(|meter| meter.set_largest(frame));
     }
 
     fn quantum(&self) -> i64 {
@@ -173,11 +191,12 @@ impl SharedRate {
         assert!(!classes.is_empty(), "packets belong to a class");
         for class in &classes {
             assert!(class.weight > 0, "a class without a weight starves");
-            let mut meters = class.reserved.iter().chain(&class.ceiling);
+            let reserved = class.reserved.map(|reserved| reserved.meter);
+            let mut meters = reserved.into_iter().chain(class.ceiling);
             assert!(meters.all(|meter| meter.rate.0 > 0), "a rate of zero is never due");
         }
-        let (waiting, largest, stood_still) = (Occupancy::default(), Bits(0), Duration::ZERO);
-        Self { classes, turn: 0, waiting, largest, stood_still }
+        let (waiting, largest, stopped) = (Occupancy::default(), Bits(0), Duration::ZERO);
+        Self { classes, turn: 0, waiting, largest, stopped }
     }
 
     /// See [`super::DropAtDequeue::enqueue`]. Higher classes than the last share its queue.
@@ -187,17 +206,17 @@ impl SharedRate {
         queued: QueuedPacket,
         on_drop: &mut impl FnMut(DropCause, &Packet),
     ) {
-        if queued.frame > self.largest {
-            self.largest = queued.frame;
-            self.classes.iter_mut().for_each(|class| class.set_largest(queued.frame));
-        }
+        let clock = self.stop_clock(now);
         let last = self.classes.len() - 1;
         let number = last.min(queued.packet.class.0.into());
-        let (arriving, clock) = (queued.size(), self.clock(now));
+        self.note_size(number, queued.frame);
+        let arriving = queued.size();
         let class = &mut self.classes[number];
         if class.queue.is_empty() {
             class.credit = class.credit.min(0);
-            class.reserved.iter_mut().for_each(|reserved| reserved.forget(clock));
+            if let Some(reserved) = &mut class.reserved {
+                reserved.meter.give_up(clock, Duration::ZERO);
+            }
         }
         class.was_busy = true;
         self.on_class(number, Some(arriving), |class| {
@@ -220,15 +239,16 @@ impl SharedRate {
             }
         }
         let (number, is_reserved) = self.next_class(now)?;
+        let largest = self.largest;
         self.on_class(number, None, |class| {
             let next = class.queue.dequeue(now, on_drop)?;
             class.usage.on_sent(now, &next, is_reserved);
             if let Some(ceiling) = &mut class.ceiling {
-                ceiling.forget(now);
+                ceiling.give_up(now, ceiling.time(largest).saturating_mul(2));
                 ceiling.charge(next.frame);
             }
             match &mut class.reserved {
-                Some(reserved) if is_reserved => reserved.charge(next.frame),
+                Some(reserved) if is_reserved => reserved.meter.charge(next.frame),
                 _ => class.credit -= next.frame.0.cast_signed(),
             }
             Some(next)
@@ -241,22 +261,34 @@ impl SharedRate {
         waiting.filter_map(|class| Some(class.ceiling?.due)).min()
     }
 
-    /// The clock of the reserved rates.
-    fn clock(&self, now: Instant) -> Instant {
-        Instant::from_nanos(now.as_nanos().saturating_sub(self.stood_still.as_nanos()))
+    /// Notes the size of a frame of a class.
+    fn note_size(&mut self, number: usize, frame: Bits) {
+        if frame > self.largest {
+            self.largest = frame;
+            for reserved in self.classes.iter_mut().filter_map(|class| class.reserved.as_mut()) {
+                reserved.any = reserved.meter.time(frame);
+            }
+        }
+        let class = &mut self.classes[number];
+        if frame > class.largest {
+            class.largest = frame;
+            if let Some(reserved) = &mut class.reserved {
+                reserved.own = reserved.meter.time(frame);
+            }
+        }
     }
 
-    /// Stops the clock of the reserved rates while the link cannot carry them, so that classes get it in proportion to
-    /// these rates, and are owed nothing later.
+    /// The clock of the reserved rates. It is stopped while the link cannot carry them, so that classes get it in
+    /// proportion to these rates, and are owed nothing later.
     fn stop_clock(&mut self, now: Instant) -> Instant {
-        let clock = self.clock(now);
-        let reserved = self.classes.iter().filter_map(|class| class.reserved.as_ref());
-        let longest = reserved.map(|reserved| reserved.longest).max().unwrap_or_default();
+        let clock = |stopped: Duration| {
+            Instant::from_nanos(now.as_nanos().saturating_sub(stopped.as_nanos()))
+        };
         let waiting = self.classes.iter().filter(|class| !class.queue.is_empty());
-        let due = waiting.filter_map(|class| Some(class.reserved?.due)).min();
-        let late = due.map_or(Duration::ZERO, |due| clock.saturating_since(due));
-        self.stood_still += late.saturating_sub(longest.saturating_mul(2));
-        self.clock(now)
+        let reserved = waiting.filter_map(|class| class.reserved);
+        let late = reserved.map(|reserved| reserved.is_late_by(clock(self.stopped))).max();
+        self.stopped += late.unwrap_or_default();
+        clock(self.stopped)
     }
 
     /// The class that sends next, and whether it does so at its reserved rate.
@@ -264,8 +296,8 @@ impl SharedRate {
         let clock = self.stop_clock(now);
         let sending = self.classes.iter().enumerate().filter(|(_, class)| class.may_send(now));
         let reserving = sending.clone().filter_map(|(number, class)| {
-            let reserved = class.reserved.filter(|reserved| reserved.due <= clock)?;
-            Some((reserved.due + reserved.longest, number))
+            let reserved = class.reserved.filter(|reserved| reserved.meter.due <= clock)?;
+            Some((reserved.deadline(), number))
         });
         if let Some((_, number)) = reserving.min() {
             return Some((number, true));
@@ -468,19 +500,66 @@ mod tests {
         assert!(call.delay(99).is_some_and(|delay| delay <= frame));
     }
 
-    /// Given a class that was idle for a second, expect it to have kept no more than two frames of its rate.
+    /// Given a class that was idle for a second, expect it to send the frame that is due, and no more, at its rate.
     #[test]
-    fn idle_classes_keep_two_frames() {
+    fn idle_classes_keep_nothing() {
         let mut sending = Sending::new([class(kbps(1_000), 1, None), class(None, 1_000, None)]);
         sending.now = Instant::from_millis(1_000);
         for _ in 0..4 {
             sending.offer(0, 1_500);
             sending.offer(1, 1_500);
         }
-        (0..8).for_each(|_| drop(sending.send()));
+        (0..5).for_each(|_| drop(sending.send()));
         let [first, _] = &sending.queue.uses()[..] else { panic!("two classes") };
-        // The two that it kept, and the one that is due.
-        assert_eq!((first.reserved, first.borrowed), (Bits(3 * FRAME.0), FRAME));
+        // One at once, and one after the 12 ms of the first; four frames take 12 ms.
+        assert_eq!(first.reserved, Bits(2 * FRAME.0));
+    }
+
+    /// Given eight classes that send one packet each at the same time every 100 ms, less than is reserved for them, expect a
+    /// ninth one that always has packets to get what is reserved for it, half of the link.
+    #[test]
+    fn classes_that_wake_together_take_nothing_from_what_is_reserved() {
+        let small = (0..8).map(|_| class(kbps(250), 1, None));
+        let mut sending =
+            Sending::new(small.chain([class(kbps(2_000), 1, None), class(None, 1_000, None)]));
+        let (end, mut next) = (Instant::from_millis(10_000), Instant::START);
+        while sending.now < end {
+            if sending.now >= next {
+                (0..8).for_each(|number| sending.offer(number, 1_500));
+                next += Duration::from_millis(100);
+            }
+            sending.offer(8, 1_500);
+            sending.offer(9, 1_500);
+            sending.send();
+        }
+        let kbps = sending.queue.uses()[8].reserved.0 as f64 / 10_000.0;
+        assert!((kbps - 2_000.0).abs() <= NEARLY, "{kbps}");
+    }
+
+    /// Given an outage of 10 s, and a class that begins to send within it, expect it to have its reserved rate right
+    /// after the outage, and a class that has waited for all of it to be owed nothing.
+    #[test]
+    fn an_outage_leaves_no_claims() {
+        let mut sending = Sending::new([
+            class(kbps(1_000), 1, None),
+            class(kbps(1_000), 1, None),
+            class(Some(BitRate(1_000)), 1, None),
+            class(None, 1_000, None),
+        ]);
+        (0..4).for_each(|_| [0, 3].into_iter().for_each(|number| sending.offer(number, 1_500)));
+        sending.now = Instant::from_millis(9_000);
+        (0..4).for_each(|_| sending.offer(1, 1_500));
+        let start = Instant::from_millis(10_000);
+        sending.now = start;
+        let end = start + Duration::from_millis(1_000);
+        while sending.now < end {
+            [0, 1, 3].into_iter().for_each(|number| sending.offer(number, 1_500));
+            sending.send();
+        }
+        for class in &sending.queue.uses()[..2] {
+            let kbps = class.reserved.0 as f64 / 1_000.0;
+            assert!((kbps - 1_000.0).abs() <= 10.0 * NEARLY, "{kbps}");
+        }
     }
 
     /// Given a full queue of one class, expect the other one to have its own limit, and drops to be counted by class.
